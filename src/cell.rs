@@ -1,0 +1,130 @@
+//! The algorithms: pure functions on one `u64`, the *state* of a key, of which the lowest [`STATE_BITS`] bits are used.
+//!
+//! Times are nanoseconds on the limiter's [`Timeline`]. In every algorithm the state [`NEW`] is a key never seen, and
+//! an idle state decides like a new one from then on.
+
+mod fixed_window;
+mod sliding_window_counter;
+mod token_bucket;
+
+use crate::error::BuildError;
+use crate::quota::{Algorithm, Quota};
+use crate::timeline::Timeline;
+
+use fixed_window::FixedWindow;
+use sliding_window_counter::SlidingWindowCounter;
+use token_bucket::TokenBucket;
+
+/// The bits that a state may use; the other two of a word belong to the table.
+pub(crate) const STATE_BITS: u32 = 62;
+
+/// The state of a key that was never seen.
+pub(crate) const NEW: u64 = 0;
+
+/// A quota made ready to decide: all numbers in the units of the cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Policy {
+    TokenBucket(TokenBucket),
+    FixedWindow(FixedWindow),
+    SlidingWindowCounter(SlidingWindowCounter),
+}
+
+/// Asks the algorithm of a policy.
+macro_rules! ask {
+    ($policy:expr, $cell:ident => $question:expr) => {
+        match $policy {
+            Policy::TokenBucket($cell) => $question,
+            Policy::FixedWindow($cell) => $question,
+            Policy::SlidingWindowCounter($cell) => $question,
+        }
+    };
+}
+
+impl Policy {
+    /// Fails if the quota is impossible, or its states do not fit a cell.
+    pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
+        quota.validate()?;
+        Ok(match quota.algorithm() {
+            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota, timeline)?),
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, timeline)?),
+            Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter(SlidingWindowCounter::new(quota, timeline)?),
+        })
+    }
+
+    /// The most units that can be admitted at once.
+    #[inline]
+    pub(crate) fn limit(&self) -> u64 {
+        ask!(self, cell => cell.limit())
+    }
+
+    /// The state after `cost` units (at most the limit) are admitted, or `None` if they are refused.
+    #[inline]
+    pub(crate) fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+        ask!(self, cell => cell.charge(state, now, cost))
+    }
+
+    /// The state with `cost` units given back, never above full.
+    #[inline]
+    pub(crate) fn refund(&self, state: u64, now: u64, cost: u64) -> u64 {
+        ask!(self, cell => cell.refund(state, now, cost))
+    }
+
+    /// Whether the state is the same as never having been seen, from `now` on.
+    #[inline]
+    pub(crate) fn is_idle(&self, state: u64, now: u64) -> bool {
+        ask!(self, cell => cell.is_idle(state, now))
+    }
+
+    /// How much forgetting the state would give away; comparable between states of one policy, 0 for idle ones.
+    pub(crate) fn debt(&self, state: u64, now: u64) -> u64 {
+        ask!(self, cell => cell.debt(state, now))
+    }
+
+    /// The whole units that would be admitted now.
+    pub(crate) fn remaining(&self, state: u64, now: u64) -> u64 {
+        ask!(self, cell => cell.remaining(state, now))
+    }
+
+    /// The nanoseconds until `cost` units (at most the limit) are admitted if nothing else happens, exactly.
+    pub(crate) fn wait(&self, state: u64, now: u64, cost: u64) -> u64 {
+        ask!(self, cell => cell.admitted_at(state, now, cost)).saturating_sub(now)
+    }
+
+    /// The nanoseconds until the state is idle.
+    pub(crate) fn reset_after(&self, state: u64, now: u64) -> u64 {
+        ask!(self, cell => cell.idle_at(state, now)).saturating_sub(now)
+    }
+}
+
+/// The bits that hold the numbers up to `largest`.
+const fn bits_for(largest: u64) -> u32 {
+    u64::BITS - largest.leading_zeros()
+}
+
+/// Numbers windows of `period` nanoseconds on a timeline so that they begin at multiples of the period on the clock.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    period: u64,
+    /// How far into a window the timeline begins.
+    phase: u64,
+}
+
+impl Windows {
+    fn new(period: u64, timeline: &Timeline) -> Self {
+        Self { period, phase: timeline.zero() % period }
+    }
+
+    /// The window of the moment `now`, and how far into it that is.
+    #[inline]
+    fn locate(&self, now: u64) -> (u64, u64) {
+        // No overflow: both are below 2^63.
+        let since = now + self.phase;
+        (since / self.period, since % self.period)
+    }
+
+    /// The moment `elapsed` nanoseconds into window `index`. A moment before the timeline counts as its beginning.
+    fn moment(&self, index: u64, elapsed: u64) -> u64 {
+        let at = u128::from(index) * u128::from(self.period) + u128::from(elapsed);
+        u64::try_from(at.saturating_sub(u128::from(self.phase))).unwrap_or(u64::MAX)
+    }
+}

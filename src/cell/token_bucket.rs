@@ -1,0 +1,130 @@
+//! Token bucket as GCRA in its virtual scheduling form (ITU-T I.371, annex A).
+//!
+//! The state is the theoretical arrival time (TAT): the moment at which all that was admitted will have come back.
+//! `new = max(TAT, now) + cost * T`, admitted when `new - now <= burst * T`, with `T` the emission interval.
+//!
+//! Time is counted in ticks, chosen for the quota so that `T` is a whole number of them and nothing is ever rounded
+//! while units are added. Where the rate allows it a tick is `1 / L` ns for a limit `L` in lowest terms of the period,
+//! which makes every decision exact in rational arithmetic. Elsewhere the clock's nanoseconds are rounded to ticks,
+//! down when a decision asks and up when a bucket begins to fill, so that nothing is ever admitted early.
+
+use crate::error::BuildError;
+use crate::quota::Quota;
+use crate::timeline::Timeline;
+
+use super::STATE_BITS;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenBucket {
+    /// Ticks a unit.
+    interval: u64,
+    /// Ticks of a full burst.
+    capacity: u64,
+    /// Ticks a nanosecond, times 2^`shift`.
+    rate: u64,
+    /// Zero where ticks are exact.
+    shift: u32,
+}
+
+impl TokenBucket {
+    pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
+        let (limit, period) = (quota.limit(), quota.period_ns());
+        let span =
+            u128::from(timeline.end()) + (u128::from(quota.burst()) * u128::from(period)).div_ceil(u128::from(limit));
+        // The largest number of ticks a nanosecond with which every TAT stays within the state's bits.
+        let finest = ((1_u128 << STATE_BITS) - 2) / span;
+        if finest == 0 {
+            return Err(BuildError::HorizonTooLong);
+        }
+        let divisor = gcd(limit, period);
+        let (exact_rate, exact_interval) = (limit / divisor, period / divisor);
+        let (interval, rate, shift) = if u128::from(exact_rate) <= finest {
+            (exact_interval, exact_rate, 0)
+        } else {
+            // At least 1, since a unit takes at least a nanosecond; below 2^62, since a burst does.
+            let interval = (finest * u128::from(period) / u128::from(limit)) as u64;
+            let (rate, shift) = fixed_point(u128::from(interval) * u128::from(limit), period);
+            (interval, rate, shift)
+        };
+        Ok(Self { interval, capacity: interval * quota.burst(), rate, shift })
+    }
+
+    #[inline]
+    pub(crate) fn limit(&self) -> u64 {
+        self.capacity / self.interval
+    }
+
+    /// The tick at `now`, rounded down; rounding the rate and the tick down can only delay a refill.
+    #[inline]
+    fn tick(&self, now: u64) -> u64 {
+        ((u128::from(now) * u128::from(self.rate)) >> self.shift) as u64
+    }
+
+    /// The tick at `now`, rounded up.
+    #[inline]
+    fn tick_after(&self, now: u64) -> u64 {
+        let up = (1_u128 << self.shift) - 1;
+        ((u128::from(now) * u128::from(self.rate) + up) >> self.shift) as u64
+    }
+
+    /// The first nanosecond at which [`tick`](Self::tick) is at least `tick`.
+    fn first_ns(&self, tick: u64) -> u64 {
+        let nanos = (u128::from(tick) << self.shift).div_ceil(u128::from(self.rate));
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    pub(crate) fn charge(&self, tat: u64, now: u64, cost: u64) -> Option<u64> {
+        let tick = self.tick(now);
+        let price = cost * self.interval;
+        if tat > tick {
+            let new = tat + price;
+            return (new - tick <= self.capacity).then_some(new);
+        }
+        (price <= self.capacity).then(|| self.tick_after(now) + price)
+    }
+
+    #[inline]
+    pub(crate) fn refund(&self, tat: u64, _now: u64, cost: u64) -> u64 {
+        tat.saturating_sub(cost.saturating_mul(self.interval))
+    }
+
+    #[inline]
+    pub(crate) fn is_idle(&self, tat: u64, now: u64) -> bool {
+        tat <= self.tick(now)
+    }
+
+    pub(crate) fn debt(&self, tat: u64, now: u64) -> u64 {
+        tat.saturating_sub(self.tick(now))
+    }
+
+    pub(crate) fn remaining(&self, tat: u64, now: u64) -> u64 {
+        self.capacity.saturating_sub(self.debt(tat, now)) / self.interval
+    }
+
+    pub(crate) fn admitted_at(&self, tat: u64, _now: u64, cost: u64) -> u64 {
+        self.first_ns((tat + cost * self.interval).saturating_sub(self.capacity))
+    }
+
+    pub(crate) fn idle_at(&self, tat: u64, _now: u64) -> u64 {
+        self.first_ns(tat)
+    }
+}
+
+const fn gcd(a: u64, b: u64) -> u64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// `numerator / denominator`, rounded down, as a number of at most 63 bits and a power of two to divide it by.
+fn fixed_point(numerator: u128, denominator: u64) -> (u64, u32) {
+    let denominator = u128::from(denominator);
+    // Below 2^62: the quotient is a number of ticks a nanosecond.
+    let whole = numerator / denominator;
+    let shift = 63 - (u128::BITS - whole.leading_zeros());
+    let fraction = ((numerator % denominator) << shift) / denominator;
+    (((whole << shift) | fraction) as u64, shift)
+}

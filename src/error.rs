@@ -1,0 +1,91 @@
+//! What can go wrong: [`BuildError`] when a limiter is built, [`CostError`] when a check asks for the impossible.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::quota::{Algorithm, Quota, QuotaError};
+
+/// Why a limiter could not be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The quota is impossible.
+    Quota(QuotaError),
+    /// The algorithm's counts do not fit into a cell of 62 bits beside the numbers of its windows.
+    LimitTooLarge {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The limit that was asked for.
+        limit: u64,
+        /// The largest limit that fits with this period and horizon.
+        largest: u64,
+    },
+    /// The horizon and the time that a burst takes to come back add up to more than 2^62 nanoseconds (146 years).
+    HorizonTooLong,
+    /// The capacity is zero.
+    ZeroCapacity,
+    /// The table would be larger than the address space allows, or the machine has not enough memory for it.
+    OutOfMemory {
+        /// The capacity that was asked for, in keys.
+        capacity: usize,
+    },
+}
+
+impl BuildError {
+    pub(crate) fn limit_too_large(quota: &Quota, largest: u64) -> Self {
+        Self::LimitTooLarge { algorithm: quota.algorithm(), limit: quota.limit(), largest }
+    }
+}
+
+impl From<QuotaError> for BuildError {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(error)
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quota(error) => write!(f, "impossible quota: {error}"),
+            Self::LimitTooLarge { algorithm, limit, largest } => write!(
+                f,
+                "a limit of {limit} is too large for {algorithm} with this period; it can be at most {largest}, or use \
+                 token-bucket"
+            ),
+            Self::HorizonTooLong => f.write_str(
+                "the horizon is too long for this quota: with the burst it may span at most 2^62 ns, 146 years",
+            ),
+            Self::ZeroCapacity => f.write_str("the capacity is 0 keys; it must be at least 1"),
+            Self::OutOfMemory { capacity } => {
+                write!(f, "no memory for a table of {capacity} keys; each needs about 24 bytes")
+            }
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Quota(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A cost that the quota can never give, however long one waits. Nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CostError {
+    /// The cost that was asked for, in units.
+    pub cost: u64,
+    /// The most units that the quota can give at once.
+    pub limit: u64,
+}
+
+impl fmt::Display for CostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a cost of {} can never be admitted: the quota gives at most {} at once", self.cost, self.limit)
+    }
+}
+
+impl Error for CostError {}

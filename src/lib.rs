@@ -1,0 +1,54 @@
+//! A rate limiter for servers that cannot wait: lock-free, keyed, in memory that is fixed at start.
+//!
+//! On every request a server asks a [`Limiter`] whether this client may go on. The [`Decision`] comes in nanoseconds,
+//! for millions of anonymous clients, from any number of threads, with no lock, no allocation and no pause.
+//!
+//! ```
+//! use tollgate::{Limiter, Quota};
+//!
+//! // 100 requests a minute for each client, at most 20 of them at once; room for a million clients in 24 MB.
+//! let limiter = Limiter::builder(Quota::per_minute(100).with_burst(20)).capacity(1_000_000).build()?;
+//!
+//! let client: std::net::IpAddr = "203.0.113.7".parse()?;
+//! let decision = limiter.check(&client);
+//! if decision.is_allowed() {
+//!     println!("welcome, {} more", decision.remaining());
+//! } else {
+//!     println!("429, retry after {:?}", decision.retry_after());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * [`Quota`] says how much in how much time, and by which [`Algorithm`]; it has a text form, `100/min burst=20`.
+//! * [`Limiter`] gives each key a quota of its own, [`GlobalLimiter`] one to all together.
+//! * [`Decision`] says what is left, and exactly when to come back.
+//! * [`Clock`] is where the time comes from: [`PreciseClock`], [`CoarseClock`], [`ManualClock`], or your own.
+//! * [`Sweeper`] frees the entries of keys that have come to rest, in the background; a limiter stays right, and inside
+//!   its memory, without one.
+//!
+//! # How it works
+//!
+//! Each algorithm is a pure function on one 64-bit cell. A table of fixed size maps the 64-bit hash of a key to its
+//! cell, and one compare-and-swap publishes a decision. An entry whose debt is paid is the same as no entry, so it can
+//! be forgotten without losing anything: that is what keeps the memory bounded and the limits honest.
+#![warn(missing_docs)]
+
+mod background;
+mod cell;
+mod clock;
+mod decision;
+mod error;
+mod global;
+mod limiter;
+mod quota;
+mod sync;
+mod table;
+mod timeline;
+
+pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock};
+pub use decision::Decision;
+pub use error::{BuildError, CostError};
+pub use global::GlobalLimiter;
+pub use limiter::{Builder, Limiter, Sweeper, WhenFull};
+pub use quota::{Algorithm, Quota, QuotaError};
+pub use table::Stats;

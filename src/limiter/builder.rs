@@ -1,0 +1,152 @@
+//! How a limiter is put together.
+
+use std::hash::BuildHasher;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use ahash::RandomState;
+
+use super::Limiter;
+use crate::cell::Policy;
+use crate::clock::{Clock, PreciseClock};
+use crate::error::BuildError;
+use crate::quota::Quota;
+use crate::table::{Shards, Table};
+use crate::timeline::{DEFAULT_HORIZON, Timeline};
+
+/// What happens to a new key when every slot that it may use is taken by a key that still owes something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It takes the place of the key that loses least by being forgotten. A flood of fresh keys, each with one request
+    /// to its name, then displaces only its own, never an abuser who has used up a burst. What is displaced is counted
+    /// in [`Stats::displaced`](crate::Stats::displaced).
+    #[default]
+    DisplaceLeast,
+    /// It is refused until an entry in its way is idle. No key that is held ever gets more than its quota.
+    Refuse,
+    /// It is admitted without being counted. No key that is held ever gets more than its quota, but new keys do.
+    AdmitUntracked,
+}
+
+/// The most shards that a limiter has unless it is told otherwise.
+const DEFAULT_SHARDS: usize = 64;
+
+/// Puts a [`Limiter`] together: begin with [`Limiter::builder`], end with [`build`](Self::build).
+///
+/// ```
+/// use tollgate::{Limiter, Quota, WhenFull};
+///
+/// let limiter = Limiter::<std::net::IpAddr>::builder(Quota::per_second(50))
+///     .capacity(1_000_000)
+///     .when_full(WhenFull::Refuse)
+///     .build()?;
+/// assert!(limiter.memory_bytes() <= 32 * 1_000_000);
+/// # Ok::<(), tollgate::BuildError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct Builder<K: ?Sized, C = PreciseClock, S = RandomState> {
+    quota: Quota,
+    capacity: usize,
+    horizon: Duration,
+    shards: Option<usize>,
+    when_full: WhenFull,
+    clock: C,
+    hasher: S,
+    keys: PhantomData<fn(&K)>,
+}
+
+impl<K: ?Sized> Builder<K> {
+    pub(super) fn new(quota: Quota) -> Self {
+        Self {
+            quota,
+            capacity: 100_000,
+            horizon: DEFAULT_HORIZON,
+            shards: None,
+            when_full: WhenFull::default(),
+            clock: PreciseClock::new(),
+            hasher: RandomState::new(),
+            keys: PhantomData,
+        }
+    }
+}
+
+impl<K: ?Sized, C, S> Builder<K, C, S> {
+    /// For how many keys at a time there is to be room: those that have not yet got back all that they used. The
+    /// memory, some 24 bytes a key, is taken at once and never grows. 100,000 unless set.
+    pub fn capacity(self, keys: usize) -> Self {
+        Self { capacity: keys, ..self }
+    }
+
+    /// The clock that says what time it is; [`PreciseClock`] unless set.
+    pub fn clock<D: Clock>(self, clock: D) -> Builder<K, D, S> {
+        let Self { quota, capacity, horizon, shards, when_full, hasher, keys, .. } = self;
+        Builder { quota, capacity, horizon, shards, when_full, clock, hasher, keys }
+    }
+
+    /// What turns keys into 64-bit hashes; `ahash` with random seeds unless set.
+    ///
+    /// The hash stands for the key, so all 64 bits must be good, and the seed must be secret where clients choose
+    /// their keys.
+    pub fn hasher<T: BuildHasher>(self, hasher: T) -> Builder<K, C, T> {
+        let Self { quota, capacity, horizon, shards, when_full, clock, keys, .. } = self;
+        Builder { quota, capacity, horizon, shards, when_full, clock, hasher, keys }
+    }
+
+    /// How far time may run from the moment at which the limiter is built; nine years unless set. Beyond it the
+    /// limiter's time stands still.
+    ///
+    /// The shorter it is, the finer the limiter's ticks can be: a token bucket is exact in rational arithmetic where
+    /// the limit, in lowest terms of the period in nanoseconds, is at most 2^62 ns divided by the horizon and the time
+    /// of a burst (with the nine years and a burst of a few hours: up to 15). Elsewhere a refill may come up to a
+    /// nanosecond late.
+    pub fn horizon(self, horizon: Duration) -> Self {
+        Self { horizon, ..self }
+    }
+
+    /// How many shards the counters have, at least 1 and at most 1,024: one for each of the first threads, the last of
+    /// them for all the others. Up to 64 unless set; each takes 128 bytes.
+    pub fn shards(self, shards: usize) -> Self {
+        Self { shards: Some(shards), ..self }
+    }
+
+    /// What happens to a new key when all its slots are taken.
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        Self { when_full, ..self }
+    }
+
+    /// The shards, where nobody chose: what the table leaves of 32 bytes a key.
+    fn shard_count(&self) -> usize {
+        let spare = (self.capacity / 64 * 7).saturating_mul(64) / 64;
+        self.shards.unwrap_or_else(|| (spare / Shards::BYTES).clamp(1, DEFAULT_SHARDS))
+    }
+}
+
+impl<K: ?Sized, C: Clock, S: BuildHasher> Builder<K, C, S> {
+    /// Takes the memory and begins.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] if the quota is impossible or does not fit a cell, if the capacity is zero, or if there is not
+    /// enough memory for it.
+    pub fn build(self) -> Result<Limiter<K, C, S>, BuildError> {
+        if self.capacity == 0 {
+            return Err(BuildError::ZeroCapacity);
+        }
+        let timeline = Timeline::new(self.clock.now(), self.horizon);
+        let policy = Policy::new(&self.quota, &timeline)?;
+        let table = Table::new(self.capacity, self.shard_count())?;
+        Ok(Limiter {
+            table,
+            policy,
+            timeline,
+            quota: self.quota,
+            capacity: self.capacity,
+            when_full: self.when_full,
+            clock: self.clock,
+            hasher: self.hasher,
+            keys: PhantomData,
+        })
+    }
+}

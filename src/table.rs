@@ -1,0 +1,325 @@
+//! The lock-free table: from a 64-bit key hash to a cell, in memory that never grows.
+//!
+//! A key may sit in any slot of two sets. The protocol keeps it from ever being in two slots at once; it is a small
+//! relative of Purcell and Harris, "Non-blocking hashtables with open addressing" (DISC 2005), made possible by the
+//! fact that an idle entry is the same as none. docs/design.md tells it in full.
+//!
+//! The table knows of algorithms only what [`Rule`] asks.
+
+mod set;
+mod shards;
+mod word;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod stress_tests;
+
+use crossbeam_utils::CachePadded;
+
+use crate::cell::NEW;
+use crate::error::BuildError;
+use crate::sync::{AtomicUsize, Ordering, fence};
+
+use set::{Set, Slot, WIDTH};
+pub use shards::Stats;
+pub(crate) use shards::{Event, Shards};
+use word::{Kind, Word};
+
+/// One question to an algorithm: a policy, a moment and a cost.
+pub(crate) trait Rule {
+    /// The state after the charge, or `None` if it is refused.
+    fn charge(&self, state: u64) -> Option<u64>;
+    /// The state without the charge.
+    fn refund(&self, state: u64) -> u64;
+    /// Whether forgetting the state loses nothing.
+    fn is_idle(&self, state: u64) -> bool;
+    /// How much forgetting the state would lose.
+    fn debt(&self, state: u64) -> u64;
+}
+
+/// What became of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Charged; this is the state now.
+    Charged(u64),
+    /// Refused because of this state.
+    Refused(u64),
+    /// A new key, for which there was no slot; this is the state that owes least of those in the way.
+    Crowded(u64),
+}
+
+/// Where a new key could go.
+#[derive(Clone, Copy)]
+struct Victim<'a> {
+    slot: Slot<'a>,
+    position: usize,
+    word: Word,
+    debt: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    sets: Box<[Set]>,
+    shards: Shards,
+    sweep_cursor: CachePadded<AtomicUsize>,
+}
+
+impl Table {
+    /// A table with room for a little more than `capacity` keys: two slots for three of them stay free on average when
+    /// it is full, so that hardly ever all the slots that a key may use are taken.
+    pub(crate) fn new(capacity: usize, shards: usize) -> Result<Self, BuildError> {
+        let out_of_memory = BuildError::OutOfMemory { capacity };
+        let slots = capacity.checked_add(capacity / 2).ok_or_else(|| out_of_memory.clone())?;
+        let count = slots.div_ceil(WIDTH).max(1);
+        let mut sets = Vec::new();
+        sets.try_reserve_exact(count).map_err(|_| out_of_memory)?;
+        // Writes every page, so that no check is ever held up by the kernel handing one out.
+        sets.resize_with(count, Set::new);
+        Ok(Self {
+            sets: sets.into_boxed_slice(),
+            shards: Shards::new(shards),
+            sweep_cursor: CachePadded::new(AtomicUsize::new(0)),
+        })
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.sets) + self.shards.memory_bytes()
+    }
+
+    pub(crate) fn set_count(&self) -> usize {
+        self.sets.len()
+    }
+
+    pub(crate) fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// The entries held, idle ones included.
+    pub(crate) fn len(&self) -> usize {
+        let sum = |event| self.shards.sum(event);
+        let gone = sum(Event::TakenOver) + sum(Event::Displaced) + sum(Event::Swept);
+        usize::try_from(sum(Event::Inserted).saturating_sub(gone)).unwrap_or(usize::MAX)
+    }
+
+    /// The first set of a key: its hash, scaled to the number of sets.
+    #[inline]
+    fn first_set(&self, id: u64) -> usize {
+        ((u128::from(id) * self.sets.len() as u128) >> 64) as usize
+    }
+
+    /// The second set: the lower half of the hash decides.
+    fn second_set(&self, id: u64) -> usize {
+        self.first_set(id.rotate_left(32))
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, id: u64) {
+        self.sets[self.first_set(id)].prefetch();
+    }
+
+    fn slot(&self, position: usize) -> Slot<'_> {
+        self.sets[position / WIDTH].slot(position % WIDTH)
+    }
+
+    /// The positions of all slots in which `id` may be.
+    fn candidates(&self, id: u64) -> impl Iterator<Item = usize> + use<> {
+        let (first, second) = (self.first_set(id), self.second_set(id));
+        let others = if first == second { 0 } else { WIDTH };
+        (first * WIDTH..(first + 1) * WIDTH).chain(second * WIDTH..second * WIDTH + others)
+    }
+
+    /// The entry of `id` in one set, live or pending.
+    #[inline]
+    fn find_in(&self, set: usize, id: u64) -> Option<(usize, Word)> {
+        let mut bits = self.sets[set].matches(id);
+        while bits != 0 {
+            let place = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let slot = self.sets[set].slot(place);
+            let word = slot.word();
+            // The id is read once more: the word may be of a life that began after the ids were compared.
+            if matches!(word.kind(), Kind::Live | Kind::Pending) && slot.shows(id) {
+                return Some((set * WIDTH + place, word));
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn find(&self, id: u64) -> Option<(usize, Word)> {
+        self.find_in(self.first_set(id), id).or_else(|| self.find_in(self.second_set(id), id))
+    }
+
+    /// The state of `id`, without changing anything.
+    pub(crate) fn peek(&self, id: u64) -> u64 {
+        loop {
+            let Some((position, word)) = self.find(id) else { return NEW };
+            if word.kind() == Kind::Pending {
+                return NEW;
+            }
+            if self.slot(position).word() == word {
+                return word.state();
+            }
+        }
+    }
+
+    /// Charges `id`, entering it if it is new. With `displace` a new key that finds only live entries takes the place
+    /// of the one that owes least.
+    #[inline]
+    pub(crate) fn charge(&self, id: u64, rule: &impl Rule, displace: bool) -> Outcome {
+        loop {
+            let attempt = match self.find(id) {
+                Some((position, word)) if word.kind() == Kind::Live => {
+                    self.charge_live(self.slot(position), word, id, rule)
+                }
+                Some((position, pending)) => self.settle(position, pending, id, rule),
+                None => self.insert(id, rule, displace),
+            };
+            if let Some(outcome) = attempt {
+                return outcome;
+            }
+        }
+    }
+
+    /// Charges a live entry; `None` if it has changed meanwhile.
+    #[inline]
+    fn charge_live(&self, slot: Slot<'_>, word: Word, id: u64, rule: &impl Rule) -> Option<Outcome> {
+        let Some(state) = rule.charge(word.state()) else {
+            // Believed only if the word still stands: then it was this key's when its id was read.
+            return (slot.word() == word).then_some(Outcome::Refused(word.state()));
+        };
+        if !slot.swap(word, word.with_state(state)) {
+            return None;
+        }
+        if slot.shows(id) {
+            return Some(Outcome::Charged(state));
+        }
+        Self::take_back(slot, rule);
+        None
+    }
+
+    /// Takes back a charge that has hit another key: since the word was read, the slot has changed hands often enough
+    /// to come to the same life and the same state once more.
+    #[cold]
+    fn take_back(slot: Slot<'_>, rule: &impl Rule) {
+        loop {
+            let word = slot.word();
+            // Whoever has emptied or claimed the slot has thrown the charge away with the rest.
+            if word.kind() != Kind::Live || slot.swap(word, word.with_state(rule.refund(word.state()))) {
+                return;
+            }
+        }
+    }
+
+    /// Enters a new key; `None` if somebody was faster.
+    #[cold]
+    #[inline(never)]
+    fn insert(&self, id: u64, rule: &impl Rule, displace: bool) -> Option<Outcome> {
+        if rule.charge(NEW).is_none() {
+            return Some(Outcome::Refused(NEW));
+        }
+        let Some(victim) = self.victim(id, rule) else { return Some(Outcome::Crowded(NEW)) };
+        if victim.debt > 0 && !displace {
+            return Some(Outcome::Crowded(victim.word.state()));
+        }
+        let claimed = victim.word.claimed(self.shards.nonce());
+        if !victim.slot.swap(victim.word, claimed) {
+            return None;
+        }
+        if victim.word.kind() == Kind::Live {
+            self.shards.count(if victim.debt > 0 { Event::Displaced } else { Event::TakenOver });
+        }
+        let pending = claimed.pending();
+        victim.slot.publish(id, pending);
+        self.settle(victim.position, pending, id, rule)
+    }
+
+    /// The best slot for a new key: a free or idle one, else the live one that owes least. `None` if all are in the
+    /// hands of other threads.
+    fn victim(&self, id: u64, rule: &impl Rule) -> Option<Victim<'_>> {
+        let mut best: Option<Victim<'_>> = None;
+        for position in self.candidates(id) {
+            let slot = self.slot(position);
+            let word = slot.word();
+            let debt = match word.kind() {
+                Kind::Claimed | Kind::Pending => continue,
+                Kind::Empty => 0,
+                Kind::Live if rule.is_idle(word.state()) => 0,
+                Kind::Live => rule.debt(word.state()).max(1),
+            };
+            if best.is_none_or(|best| debt < best.debt) {
+                best = Some(Victim { slot, position, word, debt });
+            }
+            if debt == 0 {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Brings a pending entry to an end, one's own or another thread's for the same key: gives it life, with this
+    /// charge in it, if it is the only entry of its key, and takes it back otherwise. `None` if there is to be another
+    /// try.
+    fn settle(&self, position: usize, pending: Word, id: u64, rule: &impl Rule) -> Option<Outcome> {
+        // SeqCst: pairs with itself in other threads. Of two threads that have each seen a pending entry of the same
+        // key before their fence, at least one sees the other's after it.
+        fence(Ordering::SeqCst);
+        let slot = self.slot(position);
+        if !self.outlives_rivals(position, id) {
+            slot.swap(pending, pending.cancelled());
+            return None;
+        }
+        let state = rule.charge(NEW)?;
+        if !slot.swap(pending, pending.activated(state)) {
+            return None;
+        }
+        self.shards.count(Event::Inserted);
+        Some(Outcome::Charged(state))
+    }
+
+    /// Whether the pending entry at `position` may live: no other slot has a live entry of its key, nor a pending one
+    /// further ahead. Pending ones further behind are cancelled.
+    fn outlives_rivals(&self, position: usize, id: u64) -> bool {
+        self.candidates(id).filter(|&other| other != position).all(|other| {
+            let slot = self.slot(other);
+            loop {
+                if !slot.shows(id) {
+                    return true;
+                }
+                let word = slot.word();
+                match word.kind() {
+                    Kind::Empty | Kind::Claimed => return true,
+                    // The word may be of a life before the id.
+                    _ if !slot.shows(id) => return true,
+                    Kind::Live => return false,
+                    Kind::Pending if other < position => return false,
+                    Kind::Pending => {
+                        if slot.swap(word, word.cancelled()) {
+                            return true;
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// Frees the idle entries of the next `count` sets, and tells how many they were.
+    pub(crate) fn sweep(&self, count: usize, rule: &impl Rule) -> usize {
+        let count = count.min(self.sets.len());
+        let start = self.sweep_cursor.fetch_add(count, Ordering::Relaxed);
+        let sets = (0..count).map(|step| start.wrapping_add(step) % self.sets.len());
+        let slots = sets.flat_map(|set| (0..WIDTH).map(move |place| self.sets[set].slot(place)));
+        slots.filter(|slot| self.sweep_slot(*slot, rule)).count()
+    }
+
+    fn sweep_slot(&self, slot: Slot<'_>, rule: &impl Rule) -> bool {
+        let word = slot.word();
+        let idle = word.kind() == Kind::Live && rule.is_idle(word.state());
+        if !idle || !slot.swap(word, word.emptied(self.shards.nonce())) {
+            return false;
+        }
+        self.shards.count(Event::Swept);
+        true
+    }
+}
