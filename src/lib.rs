@@ -4,12 +4,14 @@
 //! for millions of anonymous clients, from any number of threads, with no lock, no allocation and no pause.
 //!
 //! ```
+//! use std::net::IpAddr;
 //! use tollgate::{Limiter, Quota};
 //!
 //! // 100 requests a minute for each client, at most 20 of them at once; room for a million clients in 24 MB.
-//! let limiter = Limiter::builder(Quota::per_minute(100).with_burst(20)).capacity(1_000_000).build()?;
+//! let quota = Quota::per_minute(100).with_burst(20);
+//! let limiter = Limiter::<IpAddr>::builder(quota).capacity(1_000_000).build()?;
 //!
-//! let client: std::net::IpAddr = "203.0.113.7".parse()?;
+//! let client: IpAddr = "203.0.113.7".parse()?;
 //! let decision = limiter.check(&client);
 //! if decision.is_allowed() {
 //!     println!("welcome, {} more", decision.remaining());

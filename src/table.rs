@@ -220,6 +220,10 @@ impl Table {
             return Some(Outcome::Refused(NEW));
         }
         let Some(victim) = self.victim(id, rule) else { return Some(Outcome::Crowded(NEW)) };
+        if victim.word.kind() == Kind::Live && victim.slot.shows(id) {
+            // Somebody has entered this very key since it was not found.
+            return None;
+        }
         if victim.debt > 0 && !displace {
             return Some(Outcome::Crowded(victim.word.state()));
         }

@@ -1,1 +1,320 @@
+//! The protocol under loom: tables of one or two sets of two slots, all interleavings up to the bounds given.
+//!
+//! Keys are chosen by where they go. Rules are the simplest there are: a state counts units up to a burst, and which
+//! states are idle is each thread's own opinion, as it is when their clocks differ.
 
+use super::{NEW, Outcome, Rule, Table};
+use crate::sync::Ordering;
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+// std's: loom's would take each clone and drop for one more thing to interleave.
+use std::sync::Arc;
+
+/// Counts units: `burst` of them are admitted, and states up to `idle_up_to` are idle.
+#[derive(Clone, Copy)]
+struct Counter {
+    burst: u64,
+    idle_up_to: u64,
+}
+
+impl Rule for Counter {
+    fn charge(&self, state: u64) -> Option<u64> {
+        let used = if self.is_idle(state) { self.idle_up_to } else { state };
+        (used < self.idle_up_to + self.burst).then_some(used + 1)
+    }
+
+    fn refund(&self, state: u64) -> u64 {
+        state.saturating_sub(1)
+    }
+
+    fn is_idle(&self, state: u64) -> bool {
+        state <= self.idle_up_to
+    }
+
+    fn debt(&self, state: u64) -> u64 {
+        state.saturating_sub(self.idle_up_to)
+    }
+}
+
+/// At the beginning nothing but a new state is idle.
+const fn at_start(burst: u64) -> Counter {
+    Counter { burst, idle_up_to: 0 }
+}
+
+/// Later, what was charged up to `idle_up_to` has come back.
+const fn later(burst: u64, idle_up_to: u64) -> Counter {
+    Counter { burst, idle_up_to }
+}
+
+// With two sets the top bit of a hash picks the first set and bit 31 the second.
+const LOW_LOW: u64 = 1;
+const LOW_HIGH: u64 = 1 << 31;
+
+/// A table of one set (two slots), or of two sets.
+fn table(sets: usize) -> Table {
+    // Half as many slots again as keys, in sets of two.
+    let table = Table::new(if sets == 1 { 1 } else { 2 }, 1).unwrap();
+    assert_eq!(table.set_count(), sets);
+    table
+}
+
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+fn admitted(outcome: Outcome) -> u64 {
+    u64::from(matches!(outcome, Outcome::Charged(_)))
+}
+
+/// Makes each of `charges` on a thread of its own (the first on this one), and tells how many were admitted of each.
+fn race(table: &Arc<Table>, charges: &[(u64, Counter)], displace: bool) -> Vec<u64> {
+    let start = |&(id, rule): &(u64, Counter)| {
+        let table = Arc::clone(table);
+        thread::spawn(move || admitted(table.charge(id, &rule, displace)))
+    };
+    let threads: Vec<_> = charges[1..].iter().map(start).collect();
+    let (id, rule) = charges[0];
+    let first = admitted(table.charge(id, &rule, displace));
+    std::iter::once(first).chain(threads.into_iter().map(|thread| thread.join().unwrap())).collect()
+}
+
+/// Each key is in at most one slot, no slot is left claimed or pending, and `len` counts what is there.
+fn assert_consistent(table: &Table, ids: &[u64]) {
+    let mut entries = 0;
+    for &id in ids {
+        let of_id = |&position: &usize| {
+            let slot = table.slot(position);
+            slot.shows(id) && slot.word().kind() == super::Kind::Live
+        };
+        let found = table.candidates(id).filter(of_id).count();
+        assert!(found <= 1, "{id:x} is in {found} slots");
+        entries += found;
+    }
+    for position in 0..table.set_count() * super::WIDTH {
+        let kind = table.slot(position).word().kind();
+        assert!(matches!(kind, super::Kind::Live | super::Kind::Empty), "slot {position} was left {kind:?}");
+    }
+    assert_eq!(table.len(), entries);
+}
+
+#[test]
+fn two_threads_insert_one_key() {
+    model(4, || {
+        let table = Arc::new(table(2));
+        let rule = at_start(1);
+        let admitted = race(&table, &[(LOW_HIGH, rule), (LOW_HIGH, rule)], true);
+        assert_eq!(admitted.iter().sum::<u64>(), 1);
+        assert_consistent(&table, &[LOW_HIGH]);
+    });
+}
+
+#[test]
+fn three_threads_insert_one_key() {
+    model(2, || {
+        let table = Arc::new(table(1));
+        let rule = at_start(2);
+        let admitted = race(&table, &[(LOW_LOW, rule); 3], true);
+        assert_eq!(admitted.iter().sum::<u64>(), 2);
+        assert_consistent(&table, &[LOW_LOW]);
+    });
+}
+
+#[test]
+fn two_threads_insert_one_key_into_different_sets() {
+    model(3, || {
+        // The first set is full of keys that only one of the threads takes for idle, so that one goes for the first
+        // set and the other for the second.
+        let table = Arc::new(table(2));
+        table.charge(LOW_LOW, &at_start(1), false);
+        table.charge(LOW_LOW + 1, &at_start(1), false);
+        let admitted = race(&table, &[(LOW_HIGH, later(1, 1)), (LOW_HIGH, at_start(2))], false);
+        // Whoever comes second finds the entry at its own burst: 2 units, with or without one come back.
+        assert!(admitted.iter().sum::<u64>() <= 2);
+        assert!(admitted.iter().sum::<u64>() >= 1);
+        assert_consistent(&table, &[LOW_LOW, LOW_LOW + 1, LOW_HIGH]);
+    });
+}
+
+#[test]
+fn insert_while_the_slots_before_come_free() {
+    model(3, || {
+        // One thread inserts behind a full first set; that set is swept, and another inserts in front.
+        let table = Arc::new(table(2));
+        table.charge(LOW_LOW, &at_start(1), false);
+        table.charge(LOW_LOW + 1, &at_start(1), false);
+        let sweeping = Arc::clone(&table);
+        let sweeper = thread::spawn(move || sweeping.sweep(1, &later(1, 1)));
+        let rule = at_start(1);
+        let admitted = race(&table, &[(LOW_HIGH, rule), (LOW_HIGH, rule)], false);
+        sweeper.join().unwrap();
+        assert_eq!(admitted.iter().sum::<u64>(), 1);
+        assert_consistent(&table, &[LOW_LOW, LOW_LOW + 1, LOW_HIGH]);
+    });
+}
+
+#[test]
+fn charge_against_takeover() {
+    model(3, || {
+        // The key has used 1 of 2 and is idle to the thread that needs its slot. Both slots are taken.
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(2), false);
+        table.charge(2, &at_start(2), false);
+        table.charge(2, &at_start(2), false);
+        let admitted = race(&table, &[(1, at_start(2)), (1, at_start(2)), (3, later(2, 1))], false);
+        // Before the takeover one unit is left; after it, which says that time has passed, two more.
+        assert!(admitted[0] + admitted[1] >= 1);
+        // Key 2 owes the same as ever: nobody's charge went astray.
+        assert_eq!(table.peek(2), 2);
+        assert_consistent(&table, &[1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_charge_never_hits_another_key() {
+    model(3, || {
+        // Key 1 is taken over by key 3 with exactly the state that key 1 had. (Under loom there is one life only, so
+        // the words are equal too.)
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(2), false);
+        table.charge(2, &at_start(2), false);
+        table.charge(2, &at_start(2), false);
+        let admitted = race(&table, &[(1, at_start(2)), (3, at_start(2))], true);
+        assert_eq!(admitted[1], 1);
+        // Key 3 owes its own unit, and nothing of key 1's; unless key 1 came back and displaced it.
+        assert!([NEW, 1].contains(&table.peek(3)), "{}", table.peek(3));
+        assert!([NEW, 1, 2].contains(&table.peek(1)));
+        let displaced = table.shards().stats().displaced;
+        assert!((1..=3).contains(&displaced), "{displaced}");
+        assert_consistent(&table, &[1, 2, 3]);
+    });
+}
+
+#[test]
+fn charge_against_sweep() {
+    model(3, || {
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(2), false);
+        let sweeping = Arc::clone(&table);
+        // The sweeper's clock is ahead: it holds for idle what the others do not.
+        let sweeper = thread::spawn(move || sweeping.sweep(1, &later(2, 1)) as u64);
+        let admitted: u64 = race(&table, &[(1, at_start(2)), (1, at_start(2))], false).iter().sum();
+        let swept = sweeper.join().unwrap();
+        // Swept, the key begins anew, which is what the sweeper's clock says; else it has one unit left.
+        assert!(admitted >= 1 && admitted <= 1 + swept, "{admitted} admitted, {swept} swept");
+        assert_consistent(&table, &[1]);
+    });
+}
+
+#[test]
+fn sweep_never_frees_a_live_entry() {
+    model(4, || {
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(2), false);
+        let sweeping = Arc::clone(&table);
+        let sweeper = thread::spawn(move || sweeping.sweep(1, &later(2, 1)));
+        // A charge on a clock that agrees with the sweeper's makes the idle entry live again.
+        let admitted = race(&table, &[(1, later(2, 1)), (1, later(2, 1))], false);
+        sweeper.join().unwrap();
+        assert_eq!(admitted.iter().sum::<u64>(), 2);
+        assert_eq!(table.peek(1), 3);
+        assert_consistent(&table, &[1]);
+    });
+}
+
+#[test]
+fn charge_against_displacement() {
+    model(3, || {
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(3), true);
+        table.charge(2, &at_start(3), true);
+        table.charge(2, &at_start(3), true);
+        let admitted = race(&table, &[(1, at_start(3)), (3, at_start(3))], true);
+        assert_eq!(admitted, [1, 1]);
+        assert!(table.shards().stats().displaced >= 1);
+        assert_consistent(&table, &[1, 2, 3]);
+    });
+}
+
+#[test]
+fn two_keys_want_the_last_slot() {
+    model(3, || {
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(1), false);
+        let rule = at_start(1);
+        let admitted = race(&table, &[(2, rule), (3, rule)], false);
+        assert_eq!(admitted.iter().sum::<u64>(), 1, "one gets the slot, the other is told that there is none");
+        assert_eq!(table.shards().stats().displaced, 0);
+        assert_eq!(table.peek(1), 1);
+        assert_consistent(&table, &[1, 2, 3]);
+    });
+}
+
+#[test]
+fn insert_insert_and_sweep() {
+    model(3, || {
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(1), false);
+        let sweeping = Arc::clone(&table);
+        let sweeper = thread::spawn(move || sweeping.sweep(1, &later(1, 1)));
+        let admitted = race(&table, &[(2, later(1, 1)), (2, later(1, 1))], false);
+        sweeper.join().unwrap();
+        assert_eq!(admitted.iter().sum::<u64>(), 1);
+        assert_consistent(&table, &[1, 2]);
+    });
+}
+
+#[test]
+fn peek_against_all() {
+    model(3, || {
+        let table = Arc::new(table(1));
+        table.charge(1, &at_start(2), false);
+        let peeking = Arc::clone(&table);
+        let peeker = thread::spawn(move || peeking.peek(1));
+        let sweeping = Arc::clone(&table);
+        let sweeper = thread::spawn(move || sweeping.sweep(1, &later(2, 1)));
+        table.charge(2, &later(2, 1), false);
+        table.charge(1, &at_start(2), false);
+        let seen = peeker.join().unwrap();
+        sweeper.join().unwrap();
+        // Its own state at some moment: never another key's, which is above 2 from the start.
+        assert!([NEW, 1, 2].contains(&seen), "saw {seen}");
+        assert_consistent(&table, &[1, 2]);
+    });
+}
+
+#[test]
+fn a_refusal_is_never_another_keys() {
+    model(3, || {
+        // The slot goes from key 1, which is used up, to key 2, which is new: key 2 must not be refused for key 1's
+        // debt, whatever parts of the handover its second check sees.
+        let table = Arc::new(table(1));
+        for _ in 0..2 {
+            table.charge(1, &at_start(2), false);
+        }
+        let other = Arc::clone(&table);
+        let first = thread::spawn(move || admitted(other.charge(2, &later(2, 2), false)));
+        let second = admitted(table.charge(2, &later(2, 2), false));
+        assert_eq!(first.join().unwrap() + second, 2);
+        assert_consistent(&table, &[1, 2]);
+    });
+}
+
+#[test]
+fn counters_lose_nothing() {
+    model(4, || {
+        let total = Arc::new(AtomicU64::new(0));
+        let table = Arc::new(table(1));
+        let work = |table: Arc<Table>, total: Arc<AtomicU64>| {
+            move || {
+                table.shards().count(super::Event::Allowed);
+                total.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let other = thread::spawn(work(Arc::clone(&table), Arc::clone(&total)));
+        work(Arc::clone(&table), Arc::clone(&total))();
+        other.join().unwrap();
+        assert_eq!(table.shards().stats().allowed, total.load(Ordering::Relaxed));
+    });
+}
