@@ -6,6 +6,10 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
+/// Counts events. Std's under loom too: no decision reads a counter and none orders anything, so to interleave them
+/// would only multiply the models.
+pub(crate) type Counter = std::sync::atomic::AtomicU64;
+
 /// A small number that is this thread's alone for as long as the process lives, handed out from zero upwards.
 ///
 /// Numbers are never reused: giving one back would need a destructor, and registering a destructor allocates.

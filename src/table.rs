@@ -148,7 +148,11 @@ impl Table {
 
     #[inline]
     fn find(&self, id: u64) -> Option<(usize, Word)> {
-        self.find_in(self.first_set(id), id).or_else(|| self.find_in(self.second_set(id), id))
+        let (first, second) = (self.first_set(id), self.second_set(id));
+        match self.find_in(first, id) {
+            None if second != first => self.find_in(second, id),
+            found => found,
+        }
     }
 
     /// The state of `id`, without changing anything.

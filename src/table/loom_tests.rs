@@ -4,8 +4,6 @@
 //! states are idle is each thread's own opinion, as it is when their clocks differ.
 
 use super::{NEW, Outcome, Rule, Table};
-use crate::sync::Ordering;
-use loom::sync::atomic::AtomicU64;
 use loom::thread;
 // std's: loom's would take each clone and drop for one more thing to interleave.
 use std::sync::Arc;
@@ -163,8 +161,13 @@ fn charge_against_takeover() {
         table.charge(2, &at_start(2), false);
         table.charge(2, &at_start(2), false);
         let admitted = race(&table, &[(1, at_start(2)), (1, at_start(2)), (3, later(2, 1))], false);
-        // Before the takeover one unit is left; after it, which says that time has passed, two more.
-        assert!(admitted[0] + admitted[1] >= 1);
+        // One unit is left before the takeover, and no slot after it.
+        if table.peek(1) == NEW {
+            assert!(admitted[0] + admitted[1] <= 1);
+            assert_eq!((admitted[2], table.peek(3)), (1, 2));
+        } else {
+            assert_eq!((admitted[0] + admitted[1], table.peek(1)), (1, 2));
+        }
         // Key 2 owes the same as ever: nobody's charge went astray.
         assert_eq!(table.peek(2), 2);
         assert_consistent(&table, &[1, 2, 3]);
@@ -267,7 +270,7 @@ fn insert_insert_and_sweep() {
 
 #[test]
 fn peek_against_all() {
-    model(3, || {
+    model(2, || {
         let table = Arc::new(table(1));
         table.charge(1, &at_start(2), false);
         let peeking = Arc::clone(&table);
@@ -298,23 +301,5 @@ fn a_refusal_is_never_another_keys() {
         let second = admitted(table.charge(2, &later(2, 2), false));
         assert_eq!(first.join().unwrap() + second, 2);
         assert_consistent(&table, &[1, 2]);
-    });
-}
-
-#[test]
-fn counters_lose_nothing() {
-    model(4, || {
-        let total = Arc::new(AtomicU64::new(0));
-        let table = Arc::new(table(1));
-        let work = |table: Arc<Table>, total: Arc<AtomicU64>| {
-            move || {
-                table.shards().count(super::Event::Allowed);
-                total.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        let other = thread::spawn(work(Arc::clone(&table), Arc::clone(&total)));
-        work(Arc::clone(&table), Arc::clone(&total))();
-        other.join().unwrap();
-        assert_eq!(table.shards().stats().allowed, total.load(Ordering::Relaxed));
     });
 }

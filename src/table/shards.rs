@@ -2,7 +2,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Ordering, thread_number};
+use crate::sync::{Counter, Ordering, thread_number};
 
 /// What a limiter has done since it was built. See [`Limiter::stats`](crate::Limiter::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ const EVENTS: usize = Event::Nonce as usize + 1;
 /// The bits of a nonce that count; those above name the shard.
 const NONCE_COUNT_BITS: u32 = 48;
 
-type Shard = CachePadded<[AtomicU64; EVENTS]>;
+type Shard = CachePadded<[Counter; EVENTS]>;
 
 /// The last shard is shared by all threads that have none of their own.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Shards {
 
     /// `count` shards, at least one.
     pub(crate) fn new(count: usize) -> Self {
-        let shard = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let shard = || CachePadded::new(std::array::from_fn(|_| Counter::new(0)));
         Self((0..count.clamp(1, Self::MOST)).map(|_| shard()).collect())
     }
 
