@@ -87,6 +87,9 @@ impl Policy {
 
     /// The nanoseconds until `cost` units (at most the limit) are admitted if nothing else happens, exactly.
     pub(crate) fn wait(&self, state: u64, now: u64, cost: u64) -> u64 {
+        if self.charge(state, now, cost).is_some() {
+            return 0;
+        }
         ask!(self, cell => cell.admitted_at(state, now, cost)).saturating_sub(now)
     }
 

@@ -55,7 +55,18 @@ struct Victim<'a> {
     slot: Slot<'a>,
     position: usize,
     word: Word,
-    debt: u64,
+    loss: Loss,
+}
+
+/// What is lost when a slot is given to a new key, the least first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    /// The slot is empty.
+    Nothing,
+    /// The entry is idle. Nothing is forgotten, but its key will have to be entered anew.
+    Idle,
+    /// The entry owes this much.
+    Debt(u64),
 }
 
 #[derive(Debug)]
@@ -228,15 +239,17 @@ impl Table {
             // Somebody has entered this very key since it was not found.
             return None;
         }
-        if victim.debt > 0 && !displace {
+        if matches!(victim.loss, Loss::Debt(_)) && !displace {
             return Some(Outcome::Crowded(victim.word.state()));
         }
         let claimed = victim.word.claimed(self.shards.nonce());
         if !victim.slot.swap(victim.word, claimed) {
             return None;
         }
-        if victim.word.kind() == Kind::Live {
-            self.shards.count(if victim.debt > 0 { Event::Displaced } else { Event::TakenOver });
+        match victim.loss {
+            Loss::Nothing => (),
+            Loss::Idle => self.shards.count(Event::TakenOver),
+            Loss::Debt(_) => self.shards.count(Event::Displaced),
         }
         let pending = claimed.pending();
         victim.slot.publish(id, pending);
@@ -250,16 +263,16 @@ impl Table {
         for position in self.candidates(id) {
             let slot = self.slot(position);
             let word = slot.word();
-            let debt = match word.kind() {
+            let loss = match word.kind() {
                 Kind::Claimed | Kind::Pending => continue,
-                Kind::Empty => 0,
-                Kind::Live if rule.is_idle(word.state()) => 0,
-                Kind::Live => rule.debt(word.state()).max(1),
+                Kind::Empty => Loss::Nothing,
+                Kind::Live if rule.is_idle(word.state()) => Loss::Idle,
+                Kind::Live => Loss::Debt(rule.debt(word.state())),
             };
-            if best.is_none_or(|best| debt < best.debt) {
-                best = Some(Victim { slot, position, word, debt });
+            if best.is_none_or(|best| loss < best.loss) {
+                best = Some(Victim { slot, position, word, loss });
             }
-            if debt == 0 {
+            if loss == Loss::Nothing {
                 break;
             }
         }

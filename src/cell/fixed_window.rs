@@ -72,9 +72,9 @@ impl FixedWindow {
         self.limit.saturating_sub(self.debt(state, now))
     }
 
-    pub(crate) fn admitted_at(&self, state: u64, now: u64, cost: u64) -> u64 {
-        let (index, count) = self.current(state, now);
-        if count + cost <= self.limit { now } else { self.windows.moment(index + 1, 0) }
+    /// When a refused cost is admitted: when the window is over.
+    pub(crate) fn admitted_at(&self, state: u64, now: u64, _cost: u64) -> u64 {
+        self.windows.moment(self.current(state, now).0 + 1, 0)
     }
 
     pub(crate) fn idle_at(&self, state: u64, _now: u64) -> u64 {
