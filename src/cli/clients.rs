@@ -63,8 +63,8 @@ impl Clients {
     }
 
     /// The clients in the order of their numbers.
-    pub fn into_vec(self) -> Vec<Client> {
-        self.all
+    pub fn in_order(&self) -> impl Iterator<Item = &Client> {
+        self.all.iter()
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tollgate::{BuildError, Limiter, ManualClock, Quota};
 
+use super::complain;
+
 /// The shortest horizon that a limiter is built with.
 const MIN_HORIZON: Duration = Duration::from_secs(1);
 
@@ -27,6 +29,14 @@ impl<K: Hash + ?Sized> DryRun<K> {
         let clock = ManualClock::at(first);
         let limiter = Limiter::builder(quota).capacity(capacity).clock(clock.clone()).horizon(horizon).build()?;
         Ok(Self { limiter, clock })
+    }
+
+    /// A key that is forgotten while it owes something gets more than its quota: not silently.
+    pub fn warn_of_displaced(&self) {
+        let displaced = self.limiter.stats().displaced;
+        if displaced > 0 {
+            complain(format_args!("keys were forgotten for lack of room, so too much was allowed: {displaced}"));
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use clap::ValueEnum;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
-use memchr::{memchr, memchr2, memmem};
+use memchr::{memchr, memchr_iter, memchr2};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -103,8 +103,8 @@ impl LineParser {
 
 /// The time and what follows its `] `, which must be a quote: a user name may hold anything else, a time included.
 fn split_time(fields: &[u8]) -> Option<(&[u8; TIME_LEN], &[u8])> {
-    memmem::find_iter(fields, b" [").find_map(|at| {
-        let (time, rest) = fields.get(at + 2..)?.split_first_chunk()?;
+    memchr_iter(b'[', fields).find_map(|at| {
+        let (time, rest) = fields.get(at + 1..)?.split_first_chunk()?;
         let rest = rest.strip_prefix(b"] ")?;
         rest.starts_with(b"\"").then_some((time, rest))
     })

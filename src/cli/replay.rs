@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use tollgate::Quota;
 
-use super::clients::{Client, Clients};
+use super::clients::Clients;
 use super::dry_run::{DryRun, parse_quota};
 use super::input::Input;
 use super::log::{Format, LineParser};
@@ -27,7 +27,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The quota of each client, such as 10/min
-    #[arg(long, value_name = "TEXT", long_help = QUOTA_HELP)]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, long_help = QUOTA_HELP)]
     quota: String,
 
     /// The format of the log
@@ -45,8 +45,8 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let quota = parse_quota(&args.quota)?;
     let log = Log::read(Input::open(&args.log)?, args.format)?;
-    log.skipped.show(&log.name);
     let report = log.replay(quota)?;
+    log.skipped.show(&log.name);
     print(&if args.json { report.to_json()? } else { report.to_table().into_bytes() })
 }
 
@@ -122,7 +122,7 @@ impl Log {
     }
 
     /// Asks a limiter about each request at its time.
-    fn replay(self, quota: Quota) -> anyhow::Result<Report> {
+    fn replay(&self, quota: Quota) -> anyhow::Result<Report> {
         let dry_run: DryRun<u32> = DryRun::new(quota, self.first, self.last, self.clients.len()).map_err(|error| {
             let (first, last) = (utc(self.first), utc(self.last));
             anyhow!("{}: its times reach from {first} to {last}: {error}", self.name)
@@ -137,8 +137,8 @@ impl Log {
                 count.refused += u64::from(refused);
             }
         }
-        warn_of_displaced(dry_run.limiter.stats().displaced);
-        let clients: Vec<(Client, Count)> = self.clients.into_vec().into_iter().zip(counts).collect();
+        dry_run.warn_of_displaced();
+        let clients = self.clients.in_order().zip(counts).collect();
         Ok(Report::new(&quota, (self.first, self.last), self.skipped.count, clients))
     }
 }
@@ -164,11 +164,5 @@ fn no_request(name: &str, lines: u64, skipped: &Skipped) -> anyhow::Error {
     match skipped.shown.first() {
         Some(skip) => anyhow!("{name}: none of its lines ({lines}) is a request; {skip}"),
         None => anyhow!("{name}: it is empty"),
-    }
-}
-
-fn warn_of_displaced(displaced: u64) {
-    if displaced > 0 {
-        complain(format_args!("{displaced} clients were forgotten for lack of room: too few refused, if anything"));
     }
 }

@@ -49,7 +49,7 @@ struct Row {
 }
 
 impl Report {
-    pub fn new(quota: &Quota, (first, last): (u64, u64), skipped: u64, clients: Vec<(Client, Count)>) -> Self {
+    pub fn new(quota: &Quota, (first, last): (u64, u64), skipped: u64, clients: Vec<(&Client, Count)>) -> Self {
         let total = |of: fn(&Count) -> u64| clients.iter().map(|(_, count)| of(count)).sum::<u64>();
         let requests = total(|count| count.requests);
         let refused = total(|count| count.refused);
@@ -119,8 +119,8 @@ fn line(table: &mut String, text: &str) {
 }
 
 /// The clients with the most refused, then the most requests; in the order of their names where both are equal.
-fn top(mut clients: Vec<(Client, Count)>) -> Vec<Row> {
-    let order = |(a, a_count): &(Client, Count), (b, b_count): &(Client, Count)| -> Ordering {
+fn top(mut clients: Vec<(&Client, Count)>) -> Vec<Row> {
+    let order = |(a, a_count): &(&Client, Count), (b, b_count): &(&Client, Count)| -> Ordering {
         let by_count = Reverse((a_count.refused, a_count.requests)).cmp(&Reverse((b_count.refused, b_count.requests)));
         by_count.then_with(|| a.to_string().cmp(&b.to_string()))
     };
@@ -129,7 +129,7 @@ fn top(mut clients: Vec<(Client, Count)>) -> Vec<Row> {
         clients.truncate(TOP);
     }
     clients.sort_by(order);
-    let row = |(client, count): (Client, Count)| Row {
+    let row = |(client, count): (&Client, Count)| Row {
         client: client.to_string(),
         requests: count.requests,
         refused: count.refused,

@@ -28,7 +28,7 @@ back. Prints each row with allowed, remaining, retry_after_ns (never, where no w
 #[command(about = ABOUT.lines().next(), long_about = ABOUT)]
 pub struct Args {
     /// The quota of each key, such as 10/min
-    #[arg(long, value_name = "TEXT", long_help = QUOTA_HELP)]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, long_help = QUOTA_HELP)]
     quota: String,
 
     /// A CSV file, or - for standard input
@@ -113,6 +113,7 @@ fn decide(quota: Quota, data: &[u8], steps: &[Step]) -> anyhow::Result<Vec<u8>> 
         for step in steps {
             output.write_record(decide_one(&dry_run, step))?;
         }
+        dry_run.warn_of_displaced();
     }
     output.into_inner().map_err(|error| error.into_error().into())
 }
