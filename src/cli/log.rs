@@ -10,7 +10,7 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use memchr::{memchr, memchr_iter, memchr2};
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
+pub const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The length of `17/May/2015:10:05:03 +0000`.
 const TIME_LEN: usize = 26;

@@ -10,11 +10,10 @@ use serde::Serialize;
 use tollgate::Quota;
 
 use super::clients::Client;
+use super::log::NANOS_PER_SECOND;
 
 /// How many clients are listed.
 const TOP: usize = 10;
-
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// What one client asked for, and how much of it was refused.
 #[derive(Clone, Copy, Debug, Default)]

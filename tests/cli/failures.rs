@@ -66,7 +66,7 @@ fn times_too_far_apart_are_named() {
     let message = replay_failure("-", line(1971) + &line(2553));
     assert!(message.contains("from 1971-05-17T10:05:03Z to 2553-05-17T10:05:03Z"), "{message}");
     // A counter that leaves too little room for the windows of a day, though not for those of a second.
-    let quota = "2147483648/2147483648us algorithm=sliding-window-counter";
+    let quota = "1073741823/1073741823us algorithm=sliding-window-counter";
     let message = failure(&["replay", "--quota", quota, evening_log().to_str().unwrap()], "");
     assert!(message.contains("too large") && message.contains("to 2026-06-21T23:59:59Z"), "{message}");
 }
