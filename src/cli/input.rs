@@ -1,7 +1,7 @@
 //! Opening what the user named: a file, or `-` for standard input, with a progress bar where one helps.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::Context;
@@ -35,11 +35,11 @@ impl Input {
         Self { name, source, length, read: 0, bar: None }
     }
 
-    /// Counts what was read, and shows it once there is a lot of it and somebody to watch.
+    /// Counts what was read, and shows it once there is a lot of it. A bar draws itself only on a terminal.
     fn advance(&mut self, bytes: u64) {
         let was_short = self.read < LONG_BYTES;
         self.read += bytes;
-        if was_short && self.read >= LONG_BYTES && io::stderr().is_terminal() {
+        if was_short && self.read >= LONG_BYTES {
             self.bar = Some(bar(self.length));
         }
         if let Some(bar) = &self.bar {

@@ -160,6 +160,13 @@ fn honours_the_time_zone_of_each_line() {
 }
 
 #[test]
+fn tells_minutes_apart_that_differ_only_in_their_zone() {
+    let log = ["+0000", "+0100", "-0100"].map(|zone| common("192.0.2.1", &format!("17/May/2015:10:05:03 {zone}")));
+    let (report, _) = replay_json("1/h", "auto", log.concat());
+    assert_eq!(counts(&report, "192.0.2.1"), Some((3, 0)));
+}
+
+#[test]
 fn knows_clients_by_address_and_ipv6_by_its_64() {
     let clients = [
         ("198.51.100.7", "198.51.100.7"),
@@ -242,7 +249,7 @@ fn takes_line_ends_and_marks_as_they_come() {
 }
 
 /// Lines that are no request, each with a word of the reason.
-const JUNK: [(&[u8], &str); 22] = [
+const JUNK: [(&[u8], &str); 23] = [
     (b"", "blank"),
     (b" \t ", "blank"),
     (b"garbage", "client"),
@@ -265,6 +272,7 @@ const JUNK: [(&[u8], &str); 22] = [
     (b"192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1k", "status"),
     (b"192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1 \"-\"", "agent"),
     (b"192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1 \"-\" \"Mozi", "agent"),
+    (b"192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1 \"-\" \"Mozilla\"5", "agent"),
 ];
 
 #[test]
