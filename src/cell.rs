@@ -5,6 +5,8 @@
 
 mod fixed_window;
 mod sliding_window_counter;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod token_bucket;
 
 use crate::error::BuildError;
@@ -21,6 +23,33 @@ pub(crate) const STATE_BITS: u32 = 62;
 /// The state of a key that was never seen.
 pub(crate) const NEW: u64 = 0;
 
+/// What each algorithm answers about a state at the moment `now`. A `cost` is at most the limit.
+pub(crate) trait Cell {
+    /// The most units that can be admitted at once.
+    fn limit(&self) -> u64;
+
+    /// The state after `cost` units are admitted, or `None` if they are refused.
+    fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64>;
+
+    /// The state with `cost` units given back, never above full.
+    fn refund(&self, state: u64, cost: u64) -> u64;
+
+    /// Whether the state is the same as never having been seen, from `now` on.
+    fn is_idle(&self, state: u64, now: u64) -> bool;
+
+    /// How much forgetting the state would give away; comparable between states of one policy, 0 for idle ones.
+    fn debt(&self, state: u64, now: u64) -> u64;
+
+    /// The whole units that would be admitted now.
+    fn remaining(&self, state: u64, now: u64) -> u64;
+
+    /// The moment at which a `cost` that is refused now is admitted, if nothing else happens.
+    fn admitted_at(&self, state: u64, now: u64, cost: u64) -> u64;
+
+    /// The moment from which on the state is idle; any moment that is past if it is already.
+    fn idle_at(&self, state: u64, now: u64) -> u64;
+}
+
 /// A quota made ready to decide: all numbers in the units of the cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Policy {
@@ -29,7 +58,7 @@ pub(crate) enum Policy {
     SlidingWindowCounter(SlidingWindowCounter),
 }
 
-/// Asks the algorithm of a policy.
+/// Puts a question to the cell of a policy, whichever it is.
 macro_rules! ask {
     ($policy:expr, $cell:ident => $question:expr) => {
         match $policy {
@@ -39,6 +68,7 @@ macro_rules! ask {
         }
     };
 }
+pub(crate) use ask;
 
 impl Policy {
     /// Fails if the quota is impossible, or its states do not fit a cell.
@@ -51,41 +81,21 @@ impl Policy {
         })
     }
 
-    /// The most units that can be admitted at once.
     #[inline]
     pub(crate) fn limit(&self) -> u64 {
         ask!(self, cell => cell.limit())
     }
 
-    /// The state after `cost` units (at most the limit) are admitted, or `None` if they are refused.
     #[inline]
     pub(crate) fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
         ask!(self, cell => cell.charge(state, now, cost))
     }
 
-    /// The state with `cost` units given back, never above full.
-    #[inline]
-    pub(crate) fn refund(&self, state: u64, now: u64, cost: u64) -> u64 {
-        ask!(self, cell => cell.refund(state, now, cost))
-    }
-
-    /// Whether the state is the same as never having been seen, from `now` on.
-    #[inline]
-    pub(crate) fn is_idle(&self, state: u64, now: u64) -> bool {
-        ask!(self, cell => cell.is_idle(state, now))
-    }
-
-    /// How much forgetting the state would give away; comparable between states of one policy, 0 for idle ones.
-    pub(crate) fn debt(&self, state: u64, now: u64) -> u64 {
-        ask!(self, cell => cell.debt(state, now))
-    }
-
-    /// The whole units that would be admitted now.
     pub(crate) fn remaining(&self, state: u64, now: u64) -> u64 {
         ask!(self, cell => cell.remaining(state, now))
     }
 
-    /// The nanoseconds until `cost` units (at most the limit) are admitted if nothing else happens, exactly.
+    /// The nanoseconds until `cost` units are admitted if nothing else happens, exactly.
     pub(crate) fn wait(&self, state: u64, now: u64, cost: u64) -> u64 {
         if self.charge(state, now, cost).is_some() {
             return 0;

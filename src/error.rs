@@ -49,7 +49,7 @@ impl fmt::Display for BuildError {
             Self::Quota(error) => write!(f, "impossible quota: {error}"),
             Self::LimitTooLarge { algorithm, limit, largest } => write!(
                 f,
-                "a limit of {limit} is too large for {algorithm} with this period; it can be at most {largest}, or use \
+                "a limit of {limit} is too large for {algorithm} with this period and horizon; it can be at most {largest}, or use \
                  token-bucket"
             ),
             Self::HorizonTooLong => f.write_str(

@@ -101,9 +101,9 @@ impl<C: Clock> GlobalLimiter<C> {
 
     #[inline]
     fn decide(&self, cost: u64) -> Decision {
+        let mut state = self.cell.load(Ordering::Relaxed);
         let now = self.timeline.at(self.clock.now());
         let charge = |state| self.policy.charge(state, now, cost);
-        let mut state = self.cell.load(Ordering::Relaxed);
         while let Some(new) = charge(state) {
             // Relaxed: the cell is all there is.
             match self.cell.compare_exchange_weak(state, new, Ordering::Relaxed, Ordering::Relaxed) {

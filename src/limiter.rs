@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use ahash::RandomState;
 
-use crate::cell::{NEW, Policy};
+use crate::cell::{Cell, NEW, Policy, ask};
 use crate::clock::{Clock, PreciseClock};
 use crate::decision::{Decision, Verdict};
 use crate::error::CostError;
@@ -59,29 +59,30 @@ pub struct Limiter<K: ?Sized, C = PreciseClock, S = RandomState> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// What the table asks, put to a policy.
-struct Ask<'a> {
-    policy: &'a Policy,
+/// What the table asks, put to an algorithm.
+#[derive(Clone, Copy)]
+struct Ask<'a, A> {
+    cell: &'a A,
     now: u64,
     cost: u64,
 }
 
-impl Rule for Ask<'_> {
+impl<A: Cell + Copy> Rule for Ask<'_, A> {
     #[inline]
     fn charge(&self, state: u64) -> Option<u64> {
-        self.policy.charge(state, self.now, self.cost)
+        self.cell.charge(state, self.now, self.cost)
     }
 
     fn refund(&self, state: u64) -> u64 {
-        self.policy.refund(state, self.now, self.cost)
+        self.cell.refund(state, self.cost)
     }
 
     fn is_idle(&self, state: u64) -> bool {
-        self.policy.is_idle(state, self.now)
+        self.cell.is_idle(state, self.now)
     }
 
     fn debt(&self, state: u64) -> u64 {
-        self.policy.debt(state, self.now)
+        self.cell.debt(state, self.now)
     }
 }
 
@@ -148,16 +149,16 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
 
     #[inline]
     fn decide(&self, id: u64, cost: u64) -> Decision {
-        // First, so that the lines are on their way while the clock is read.
-        self.table.prefetch(id);
+        let approached = self.table.approach(id);
         let now = self.now();
-        let ask = Ask { policy: &self.policy, now, cost };
-        let outcome = self.table.charge(id, &ask, self.when_full == WhenFull::DisplaceLeast);
+        let displace = self.when_full == WhenFull::DisplaceLeast;
+        // One copy of the table's code for each algorithm, so that the algorithm is chosen once a check.
+        let outcome = ask!(&self.policy, cell => self.table.charge(approached, id, Ask { cell, now, cost }, displace));
         let (state, verdict) = match outcome {
             Outcome::Charged(state) => (state, Verdict::Allowed),
             Outcome::Refused(state) => (state, Verdict::Refused),
             Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => {
-                (ask.charge(NEW).unwrap_or(NEW), Verdict::Allowed)
+                (self.policy.charge(NEW, now, cost).unwrap_or(NEW), Verdict::Allowed)
             }
             Outcome::Crowded(state) => (state, Verdict::Crowded),
         };
@@ -190,8 +191,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Like [`sweep`](Self::sweep), but only for the next `sets` sets of eight entries: for those who want to sweep now
     /// and then from a thread that has something else to do. Steps go round.
     pub fn sweep_step(&self, sets: usize) -> usize {
-        let ask = Ask { policy: &self.policy, now: self.now(), cost: 0 };
-        self.table.sweep(sets, &ask)
+        let now = self.now();
+        ask!(&self.policy, cell => self.table.sweep(sets, Ask { cell, now, cost: 0 }))
     }
 
     /// The keys held, those that are idle but not yet swept included. Exact while no other thread is in a check; costs

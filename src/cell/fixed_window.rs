@@ -6,7 +6,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{STATE_BITS, Windows, bits_for};
+use super::{Cell, STATE_BITS, Windows, bits_for};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedWindow {
@@ -28,11 +28,6 @@ impl FixedWindow {
     }
 
     #[inline]
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    #[inline]
     fn unpack(&self, state: u64) -> (u64, u64) {
         (state >> self.count_bits, state & ((1 << self.count_bits) - 1))
     }
@@ -45,39 +40,46 @@ impl FixedWindow {
         let (here, _) = self.windows.locate(now);
         if index < here { (here, 0) } else { (index, count) }
     }
+}
+
+impl Cell for FixedWindow {
+    #[inline]
+    fn limit(&self) -> u64 {
+        self.limit
+    }
 
     #[inline]
-    pub(crate) fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+    fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
         let (index, count) = self.current(state, now);
         (count + cost <= self.limit).then_some((index << self.count_bits) | (count + cost))
     }
 
     #[inline]
-    pub(crate) fn refund(&self, state: u64, _now: u64, cost: u64) -> u64 {
+    fn refund(&self, state: u64, cost: u64) -> u64 {
         let (_, count) = self.unpack(state);
         state - count.min(cost)
     }
 
     #[inline]
-    pub(crate) fn is_idle(&self, state: u64, now: u64) -> bool {
+    fn is_idle(&self, state: u64, now: u64) -> bool {
         self.debt(state, now) == 0
     }
 
     #[inline]
-    pub(crate) fn debt(&self, state: u64, now: u64) -> u64 {
+    fn debt(&self, state: u64, now: u64) -> u64 {
         self.current(state, now).1
     }
 
-    pub(crate) fn remaining(&self, state: u64, now: u64) -> u64 {
+    fn remaining(&self, state: u64, now: u64) -> u64 {
         self.limit.saturating_sub(self.debt(state, now))
     }
 
     /// When a refused cost is admitted: when the window is over.
-    pub(crate) fn admitted_at(&self, state: u64, now: u64, _cost: u64) -> u64 {
+    fn admitted_at(&self, state: u64, now: u64, _cost: u64) -> u64 {
         self.windows.moment(self.current(state, now).0 + 1, 0)
     }
 
-    pub(crate) fn idle_at(&self, state: u64, _now: u64) -> u64 {
+    fn idle_at(&self, state: u64, _now: u64) -> u64 {
         match self.unpack(state) {
             (_, 0) => 0,
             (index, _) => self.windows.moment(index + 1, 0),

@@ -12,7 +12,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{STATE_BITS, Windows, bits_for};
+use super::{Cell, STATE_BITS, Windows, bits_for};
 
 /// The fewest bits for a number that goes round: with a period of a second, a round of 48 days. It leaves room for
 /// limits of up to 2^20 - 1.
@@ -41,17 +41,13 @@ impl SlidingWindowCounter {
         let windows = Windows::new(quota.period_ns(), timeline);
         let needed_bits = bits_for(windows.locate(timeline.end()).0);
         let count_bits = bits_for(quota.limit());
-        let index_bits = STATE_BITS.saturating_sub(2 * count_bits);
-        if index_bits < needed_bits.min(ROUND_BITS) {
-            let largest = (1 << ((STATE_BITS - needed_bits.min(ROUND_BITS)) / 2)) - 1;
+        let enough_bits = needed_bits.min(ROUND_BITS);
+        if 2 * count_bits + enough_bits > STATE_BITS {
+            let largest = (1 << ((STATE_BITS - enough_bits) / 2)) - 1;
             return Err(BuildError::limit_too_large(quota, largest));
         }
-        Ok(Self { limit: quota.limit(), windows, count_bits, round: index_bits < needed_bits })
-    }
-
-    #[inline]
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
+        let round = 2 * count_bits + needed_bits > STATE_BITS;
+        Ok(Self { limit: quota.limit(), windows, count_bits, round })
     }
 
     #[inline]
@@ -105,36 +101,6 @@ impl SlidingWindowCounter {
         u128::from(view.previous) * u128::from(self.windows.period - view.elapsed)
     }
 
-    #[inline]
-    pub(crate) fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
-        let view = self.view(state, now);
-        let free = self.limit.checked_sub(view.current + cost)?;
-        let fits = self.weighted(&view) <= u128::from(free) * u128::from(self.windows.period);
-        fits.then(|| self.pack(view.index, view.previous, view.current + cost))
-    }
-
-    #[inline]
-    pub(crate) fn refund(&self, state: u64, _now: u64, cost: u64) -> u64 {
-        let (_, _, current) = self.unpack(state);
-        state - current.min(cost)
-    }
-
-    #[inline]
-    pub(crate) fn is_idle(&self, state: u64, now: u64) -> bool {
-        let view = self.view(state, now);
-        view.previous | view.current == 0
-    }
-
-    pub(crate) fn debt(&self, state: u64, now: u64) -> u64 {
-        let view = self.view(state, now);
-        // At most the count of the window before.
-        view.current + self.weighted(&view).div_ceil(u128::from(self.windows.period)) as u64
-    }
-
-    pub(crate) fn remaining(&self, state: u64, now: u64) -> u64 {
-        self.limit.saturating_sub(self.debt(state, now))
-    }
-
     /// The first moment into a window at which `previous` weighs so little that `free` units are enough.
     fn light_enough(&self, previous: u64, free: u64) -> u64 {
         if previous == 0 {
@@ -143,8 +109,45 @@ impl SlidingWindowCounter {
         let tail = u128::from(free) * u128::from(self.windows.period) / u128::from(previous);
         u64::try_from(tail).map_or(0, |tail| self.windows.period.saturating_sub(tail))
     }
+}
 
-    pub(crate) fn admitted_at(&self, state: u64, now: u64, cost: u64) -> u64 {
+impl Cell for SlidingWindowCounter {
+    #[inline]
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    #[inline]
+    fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+        let view = self.view(state, now);
+        let free = self.limit.checked_sub(view.current + cost)?;
+        let fits = self.weighted(&view) <= u128::from(free) * u128::from(self.windows.period);
+        fits.then(|| self.pack(view.index, view.previous, view.current + cost))
+    }
+
+    #[inline]
+    fn refund(&self, state: u64, cost: u64) -> u64 {
+        let (_, _, current) = self.unpack(state);
+        state - current.min(cost)
+    }
+
+    #[inline]
+    fn is_idle(&self, state: u64, now: u64) -> bool {
+        let view = self.view(state, now);
+        view.previous | view.current == 0
+    }
+
+    fn debt(&self, state: u64, now: u64) -> u64 {
+        let view = self.view(state, now);
+        // At most the count of the window before.
+        view.current + self.weighted(&view).div_ceil(u128::from(self.windows.period)) as u64
+    }
+
+    fn remaining(&self, state: u64, now: u64) -> u64 {
+        self.limit.saturating_sub(self.debt(state, now))
+    }
+
+    fn admitted_at(&self, state: u64, now: u64, cost: u64) -> u64 {
         let view = self.view(state, now);
         if let Some(free) = self.limit.checked_sub(view.current + cost) {
             let elapsed = self.light_enough(view.previous, free).max(view.elapsed);
@@ -159,7 +162,7 @@ impl SlidingWindowCounter {
 
     /// The end of the last window in which the state still counts, taking `now` into account only to tell which round
     /// the window number is of.
-    pub(crate) fn idle_at(&self, state: u64, now: u64) -> u64 {
+    fn idle_at(&self, state: u64, now: u64) -> u64 {
         let view = self.view(state, now);
         match (view.previous, view.current) {
             (0, 0) => 0,

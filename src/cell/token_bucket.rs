@@ -12,7 +12,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::STATE_BITS;
+use super::{Cell, STATE_BITS};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenBucket {
@@ -49,22 +49,25 @@ impl TokenBucket {
         Ok(Self { interval, capacity: interval * quota.burst(), rate, shift })
     }
 
+    /// The ticks at `now`, rounded down and up. Rounding the rate and the tick down can only delay a refill.
     #[inline]
-    pub(crate) fn limit(&self) -> u64 {
-        self.capacity / self.interval
+    fn ticks(&self, now: u64) -> (u64, u64) {
+        // A branch rather than a shift by zero: it is always predicted, and takes the 128-bit shift out of the chain
+        // between reading the clock and the compare-and-swap.
+        if self.shift == 0 {
+            let tick = now * self.rate;
+            return (tick, tick);
+        }
+        let product = u128::from(now) * u128::from(self.rate);
+        let down = (product >> self.shift) as u64;
+        let rest = product as u64 & ((1 << self.shift) - 1);
+        (down, down + u64::from(rest != 0))
     }
 
-    /// The tick at `now`, rounded down; rounding the rate and the tick down can only delay a refill.
+    /// The tick at `now`, rounded down.
     #[inline]
     fn tick(&self, now: u64) -> u64 {
-        ((u128::from(now) * u128::from(self.rate)) >> self.shift) as u64
-    }
-
-    /// The tick at `now`, rounded up.
-    #[inline]
-    fn tick_after(&self, now: u64) -> u64 {
-        let up = (1_u128 << self.shift) - 1;
-        ((u128::from(now) * u128::from(self.rate) + up) >> self.shift) as u64
+        self.ticks(now).0
     }
 
     /// The first nanosecond at which [`tick`](Self::tick) is at least `tick`.
@@ -72,41 +75,46 @@ impl TokenBucket {
         let nanos = (u128::from(tick) << self.shift).div_ceil(u128::from(self.rate));
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
+}
 
+impl Cell for TokenBucket {
     #[inline]
-    pub(crate) fn charge(&self, tat: u64, now: u64, cost: u64) -> Option<u64> {
-        let tick = self.tick(now);
-        let price = cost * self.interval;
-        if tat > tick {
-            let new = tat + price;
-            return (new - tick <= self.capacity).then_some(new);
-        }
-        (price <= self.capacity).then(|| self.tick_after(now) + price)
+    fn limit(&self) -> u64 {
+        self.capacity / self.interval
     }
 
     #[inline]
-    pub(crate) fn refund(&self, tat: u64, _now: u64, cost: u64) -> u64 {
+    fn charge(&self, tat: u64, now: u64, cost: u64) -> Option<u64> {
+        let (tick, begin) = self.ticks(now);
+        let price = cost * self.interval;
+        // A new bucket has its whole burst, though its time may begin a tick later than it is asked.
+        let (from, debt) = if tat > tick { (tat, tat - tick) } else { (begin, 0) };
+        (debt + price <= self.capacity).then_some(from + price)
+    }
+
+    #[inline]
+    fn refund(&self, tat: u64, cost: u64) -> u64 {
         tat.saturating_sub(cost.saturating_mul(self.interval))
     }
 
     #[inline]
-    pub(crate) fn is_idle(&self, tat: u64, now: u64) -> bool {
+    fn is_idle(&self, tat: u64, now: u64) -> bool {
         tat <= self.tick(now)
     }
 
-    pub(crate) fn debt(&self, tat: u64, now: u64) -> u64 {
+    fn debt(&self, tat: u64, now: u64) -> u64 {
         tat.saturating_sub(self.tick(now))
     }
 
-    pub(crate) fn remaining(&self, tat: u64, now: u64) -> u64 {
+    fn remaining(&self, tat: u64, now: u64) -> u64 {
         self.capacity.saturating_sub(self.debt(tat, now)) / self.interval
     }
 
-    pub(crate) fn admitted_at(&self, tat: u64, _now: u64, cost: u64) -> u64 {
+    fn admitted_at(&self, tat: u64, _now: u64, cost: u64) -> u64 {
         self.first_ns((tat + cost * self.interval).saturating_sub(self.capacity))
     }
 
-    pub(crate) fn idle_at(&self, tat: u64, _now: u64) -> u64 {
+    fn idle_at(&self, tat: u64, _now: u64) -> u64 {
         self.first_ns(tat)
     }
 }

@@ -1,10 +1,24 @@
 //! Eight slots in two adjacent cache lines.
 
-use super::word::Word;
+use super::word::{Kind, Word};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The slots of a set. Loom's models are kept small by two.
 pub(super) const WIDTH: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// The places of a set whose bits are set, the lowest first.
+pub(super) struct Places(pub(super) u32);
+
+impl Iterator for Places {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let place = self.0.trailing_zeros() as usize;
+        self.0 &= self.0.checked_sub(1)?;
+        Some(place)
+    }
+}
 
 /// The ids fill one cache line and the cells the next, which the adjacent-line prefetcher brings along.
 #[derive(Debug)]
@@ -28,6 +42,13 @@ impl Set {
         (0..WIDTH).map(bit).fold(0, |bits, bit| bits | bit)
     }
 
+    /// A bit for each slot that is empty.
+    #[inline]
+    pub(super) fn empty(&self) -> u32 {
+        let bit = |place: usize| u32::from(self.slot(place).word().kind() == Kind::Empty) << place;
+        (0..WIDTH).map(bit).fold(0, |bits, bit| bits | bit)
+    }
+
     #[inline]
     pub(super) fn slot(&self, place: usize) -> Slot<'_> {
         Slot { id: &self.ids[place], cell: &self.cells[place] }
@@ -36,16 +57,27 @@ impl Set {
     /// Asks the processor to fetch both lines.
     #[inline]
     pub(super) fn prefetch(&self) {
-        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(self.ids.as_ptr().cast());
-                _mm_prefetch::<_MM_HINT_T0>(self.cells.as_ptr().cast());
-            }
-        }
+        prefetch_line(&self.ids);
+        prefetch_line(&self.cells);
     }
+
+    /// Asks the processor to fetch the line of the ids.
+    #[inline]
+    pub(super) fn prefetch_ids(&self) {
+        prefetch_line(&self.ids);
+    }
+}
+
+#[inline]
+fn prefetch_line(line: &[AtomicU64; WIDTH]) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a prefetch reads nothing that the program can see, and faults on no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = line;
 }
 
 /// One slot: whose it is, and its cell word.

@@ -1,1 +1,147 @@
+//! What loom cannot hold: many threads, a tiny table, takeover all the time, and exact counts.
 
+use std::collections::HashMap;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use super::{Found, Outcome, Rule, Table};
+
+/// `burst` units a key in each epoch; a state is the epoch and the units used in it.
+#[derive(Clone, Copy)]
+struct Epochs {
+    now: u64,
+    burst: u64,
+}
+
+const UNITS: u32 = 16;
+
+impl Rule for Epochs {
+    fn charge(&self, state: u64) -> Option<u64> {
+        let state = if self.is_idle(state) { self.now << UNITS } else { state };
+        (self.debt(state) < self.burst).then_some(state + 1)
+    }
+
+    fn refund(&self, state: u64) -> u64 {
+        state - u64::from(self.debt(state) > 0)
+    }
+
+    fn is_idle(&self, state: u64) -> bool {
+        state >> UNITS < self.now
+    }
+
+    fn debt(&self, state: u64) -> u64 {
+        state & ((1 << UNITS) - 1)
+    }
+}
+
+const THREADS: u64 = 8;
+const BURST: u64 = 5;
+
+fn charge(table: &Table, id: u64, rule: Epochs) -> bool {
+    let approached: Option<Found> = table.approach(id);
+    matches!(table.charge(approached, id, rule, false), Outcome::Charged(_))
+}
+
+/// A generator of numbers that depends on nothing but its seed (SplitMix64).
+fn random(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// In each epoch as many keys as fit are asked for far more often than their burst, by all threads at once, while one
+/// of them sweeps. The keys change from epoch to epoch, so each epoch takes the slots of the one before over. Each key
+/// must get exactly its burst.
+#[test]
+fn every_key_gets_exactly_its_burst() {
+    const EPOCHS: u64 = 3_000;
+    let table = Table::new(16, 4).unwrap();
+    let counts: Vec<HashMap<u64, AtomicU64>> = (1..=EPOCHS)
+        .map(|epoch| {
+            let mut seed = epoch;
+            (0..6).map(|_| (random(&mut seed), AtomicU64::new(0))).collect()
+        })
+        .collect();
+    let barrier = Barrier::new(THREADS as usize);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (table, counts, barrier) = (&table, &counts, &barrier);
+            scope.spawn(move || {
+                let mut seed = thread;
+                for (epoch, keys) in (1..).zip(counts) {
+                    barrier.wait();
+                    let rule = Epochs { now: epoch, burst: BURST };
+                    let keys: Vec<_> = keys.iter().collect();
+                    for _ in 0..40 {
+                        let (id, count) = keys[random(&mut seed) as usize % keys.len()];
+                        count.fetch_add(u64::from(charge(table, *id, rule)), Ordering::Relaxed);
+                        if thread == 0 {
+                            table.sweep(1, rule);
+                        }
+                    }
+                    // All that chance has left over is taken now.
+                    for (id, count) in keys {
+                        for _ in 0..BURST {
+                            count.fetch_add(u64::from(charge(table, *id, rule)), Ordering::Relaxed);
+                        }
+                    }
+                    barrier.wait();
+                }
+            });
+        }
+    });
+    for (epoch, keys) in counts.iter().enumerate() {
+        for (id, count) in keys {
+            assert_eq!(count.load(Ordering::Relaxed), BURST, "key {id:x} in epoch {epoch}");
+        }
+    }
+    let stats = table.shards().stats();
+    assert_eq!(stats.displaced, 0);
+    assert!(stats.taken_over + stats.swept >= (EPOCHS - 1) * 6, "{stats:?}");
+    assert!(table.len() <= table.set_count() * super::WIDTH);
+}
+
+/// Fresh keys that all threads ask for at the same moment: a limit of one admits exactly one.
+#[test]
+fn one_of_sixteen() {
+    const ROUNDS: u64 = 10_000;
+    let table = Table::new(1_000, 4).unwrap();
+    let admitted: Vec<AtomicU64> = (0..ROUNDS).map(|_| AtomicU64::new(0)).collect();
+    let barrier = Barrier::new(16);
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let mut seed = 42;
+                for (round, admitted) in (1..).zip(&admitted) {
+                    let id = random(&mut seed);
+                    if round % 50 == 1 {
+                        barrier.wait();
+                    }
+                    // The table holds all that is asked for in one epoch.
+                    let rule = Epochs { now: round / 500 + 1, burst: 1 };
+                    admitted.fetch_add(u64::from(charge(&table, id, rule)), Ordering::Relaxed);
+                    if round % 500 == 499 {
+                        barrier.wait();
+                    }
+                }
+            });
+        }
+    });
+    assert!(admitted.iter().all(|admitted| admitted.load(Ordering::Relaxed) == 1));
+}
+
+/// Counters are exact however many threads come and go.
+#[test]
+fn counters_lose_nothing() {
+    let table = Table::new(1_000, 3).unwrap();
+    for _ in 0..20 {
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| (0..1_000).for_each(|_| table.shards().count(super::Event::Allowed)));
+            }
+        });
+    }
+    assert_eq!(table.shards().stats().allowed, 20 * THREADS * 1_000);
+}
