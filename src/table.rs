@@ -213,7 +213,7 @@ impl Table {
         loop {
             let attempt = match found {
                 Some(Found { position, word }) if word.kind() == Kind::Live => {
-                    self.charge_live(self.slot(position), word, id, rule)
+                    Self::charge_live(self.slot(position), word, id, rule)
                 }
                 Some(Found { position, word }) => self.settle(position, word, id, rule),
                 None => self.insert(id, rule, displace),
@@ -229,7 +229,7 @@ impl Table {
 
     /// Charges a live entry; `None` if it has changed meanwhile.
     #[inline(always)]
-    fn charge_live(&self, slot: Slot<'_>, word: Word, id: u64, rule: impl Rule) -> Option<Outcome> {
+    fn charge_live(slot: Slot<'_>, word: Word, id: u64, rule: impl Rule) -> Option<Outcome> {
         let Some(state) = rule.charge(word.state()) else {
             // Believed only if the word still stands: then it was this key's when its id was read.
             return (slot.word() == word).then_some(Outcome::Refused(word.state()));

@@ -1,4 +1,5 @@
 //! The keyed limiter from outside: keys, memory, full tables, sweeping, and that checks never allocate.
+#![allow(clippy::unwrap_used, clippy::unchecked_time_subtraction)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -187,7 +188,7 @@ impl BuildHasher for Crowd {
 
 impl Hasher for Sum {
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = (self.0 << 8) | u64::from(*byte));
+        self.0 = bytes.iter().fold(self.0, |sum, &byte| (sum << 8) | u64::from(byte));
     }
 
     fn write_u64(&mut self, number: u64) {
@@ -255,9 +256,9 @@ fn full_admits_untracked() {
 
 #[test]
 fn equal_hashes_share_a_budget() {
-    let (limiter, _) = crowded(WhenFull::DisplaceLeast);
     #[derive(Hash)]
     struct Same(u64);
+    let (limiter, _) = crowded(WhenFull::DisplaceLeast);
     let clock = ManualClock::new();
     let same = Limiter::<Same>::builder(Quota::per_minute(1)).clock(clock).hasher(Crowd).build().unwrap();
     assert!(same.check(&Same(0)).is_allowed());

@@ -1,4 +1,5 @@
 //! Random quotas, costs and times against models in exact integers that share nothing with the library.
+#![allow(clippy::unwrap_used, clippy::cast_possible_wrap, clippy::unchecked_time_subtraction)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

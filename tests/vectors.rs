@@ -1,4 +1,5 @@
 //! Every vector of `tests/vectors`, through the library: a keyed limiter, and one cell.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

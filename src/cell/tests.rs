@@ -1,5 +1,7 @@
 //! Properties of the cells that no limiter shows by itself: refunds, and what idle means.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -3,6 +3,8 @@
 //! Keys are chosen by where they go. Rules are the simplest there are: a state counts units up to a burst, and which
 //! states are idle is each thread's own opinion, as it is when their clocks differ.
 
+#![allow(clippy::unwrap_used)]
+
 use super::{NEW, Outcome, Rule, Table};
 use loom::thread;
 // std's: loom's would take each clone and drop for one more thing to interleave.

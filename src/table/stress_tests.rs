@@ -1,5 +1,7 @@
 //! What loom cannot hold: many threads, a tiny table, takeover all the time, and exact counts.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::HashMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +45,7 @@ fn charge(table: &Table, id: u64, rule: Epochs) -> bool {
     matches!(table.charge(approached, id, rule, false), Outcome::Charged(_))
 }
 
-/// A generator of numbers that depends on nothing but its seed (SplitMix64).
+/// A generator of numbers that depends on nothing but its seed (`SplitMix64`).
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Every test there is, on a machine with nothing but Rust: format, lints, tests, documentation, loom, package.
+# Prints a line for each part and stops at the first that fails.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+part() {
+    printf '\n== %s (%s s so far)\n' "$1" "$SECONDS"
+    shift
+    "$@"
+}
+
+# The components may be left out of a minimal toolchain.
+if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+    rustup component add rustfmt clippy
+fi
+
+part 'format' cargo fmt --check
+part 'lints' cargo clippy --locked --all-targets --all-features -- -D warnings
+part 'lints of the library alone' cargo clippy --locked --lib -- -D warnings
+part 'tests of the library alone' cargo test --locked
+part 'tests with every feature' cargo test --locked --release --all-features
+part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
+part 'benches run' cargo bench --locked --bench compare -- --test hot
+part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
+    cargo test --locked --release --lib -- table::loom_tests
+dirty=$(git status --porcelain 2>/dev/null || true)
+part 'package' cargo package --locked --no-verify ${dirty:+--allow-dirty}
+
+printf '\nAll passed in %s s.\n' "$SECONDS"
