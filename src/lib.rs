@@ -54,3 +54,8 @@ pub use global::GlobalLimiter;
 pub use limiter::{Builder, Limiter, Sweeper, WhenFull};
 pub use quota::{Algorithm, Quota, QuotaError};
 pub use table::Stats;
+
+/// Runs the README's program as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
