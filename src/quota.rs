@@ -24,6 +24,9 @@ pub enum Algorithm {
     FixedWindow,
     /// The count of this window plus that of the window before, weighted by the part of it that a sliding window
     /// would still cover. Never forgets at a boundary; assumes that the window before was evenly used.
+    ///
+    /// Two counts share a cell with the number of a window, so the limit can be at most 2^20 - 1 a second or a minute,
+    /// 2^22 - 1 an hour, and 2^25 - 1 a day; larger ones fail when the limiter is built.
     SlidingWindowCounter,
 }
 
