@@ -22,6 +22,26 @@ const FLOOD: u64 = 10_000_000;
 trait Contender: Sync {
     fn name(&self) -> &'static str;
     fn check(&self, key: u64) -> bool;
+
+    /// Makes `checks` checks of uniform keys on each of `threads` threads at once. Compiled for each contender, as a user's own code would be.
+    fn run(&self, keys: u64, threads: u64, checks: u64) -> Duration {
+        let barrier = Barrier::new(usize::try_from(threads).unwrap());
+        let work = |thread: u64| {
+            // Knuth's MMIX generator; the upper half of a state is scaled to a key.
+            let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(thread + 1);
+            barrier.wait();
+            let start = Instant::now();
+            for _ in 0..checks {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                std::hint::black_box(self.check(((random >> 32) * keys) >> 32));
+            }
+            start.elapsed()
+        };
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+            running.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+        })
+    }
 }
 
 impl Contender for Limiter<u64> {
@@ -29,6 +49,7 @@ impl Contender for Limiter<u64> {
         "tollgate"
     }
 
+    #[inline]
     fn check(&self, key: u64) -> bool {
         Limiter::check(self, &key).is_allowed()
     }
@@ -39,6 +60,7 @@ impl Contender for Limiter<u64, CoarseClock> {
         "tollgate-coarse"
     }
 
+    #[inline]
     fn check(&self, key: u64) -> bool {
         Limiter::check(self, &key).is_allowed()
     }
@@ -49,6 +71,7 @@ impl Contender for DefaultKeyedRateLimiter<u64> {
         "governor"
     }
 
+    #[inline]
     fn check(&self, key: u64) -> bool {
         self.check_key(&key).is_ok()
     }
@@ -59,12 +82,12 @@ fn quota() -> Quota {
 }
 
 fn tollgate(keys: u64) -> Limiter<u64> {
-    Limiter::builder(quota()).capacity(usize::try_from(keys).unwrap().max(100)).build().unwrap()
+    Limiter::builder(quota()).capacity(usize::try_from(keys).unwrap().max(1_000)).build().unwrap()
 }
 
 fn tollgate_coarse(keys: u64) -> Limiter<u64, CoarseClock> {
     let clock = CoarseClock::start(Duration::from_millis(1)).unwrap();
-    Limiter::builder(quota()).capacity(usize::try_from(keys).unwrap().max(100)).clock(clock).build().unwrap()
+    Limiter::builder(quota()).capacity(usize::try_from(keys).unwrap().max(1_000)).clock(clock).build().unwrap()
 }
 
 fn governor() -> DefaultKeyedRateLimiter<u64> {
@@ -80,26 +103,6 @@ fn contenders(keys: u64) -> [Box<dyn Contender>; 3] {
         (0..keys).for_each(|key| assert!(contender.check(key)));
     }
     all
-}
-
-/// Makes `checks` checks of uniform keys on each of `threads` threads at once.
-fn run(contender: &dyn Contender, keys: u64, threads: u64, checks: u64) -> Duration {
-    let barrier = Barrier::new(usize::try_from(threads).unwrap());
-    let work = |thread: u64| {
-        // Knuth's MMIX generator; the upper half of a state is scaled to a key.
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(thread + 1);
-        barrier.wait();
-        let start = Instant::now();
-        for _ in 0..checks {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            std::hint::black_box(contender.check(((random >> 32) * keys) >> 32));
-        }
-        start.elapsed()
-    };
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
-        running.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
-    })
 }
 
 const WORK: [(u64, &str); 4] =
@@ -119,7 +122,7 @@ fn print_ratios() {
             let mut times = [const { Vec::new() }; 3];
             for _ in 0..ROUNDS {
                 for (times, contender) in times.iter_mut().zip(&contenders) {
-                    let elapsed = run(contender.as_ref(), keys, threads, checks);
+                    let elapsed = contender.run(keys, threads, checks);
                     times.push(elapsed.as_nanos() as f64 / checks as f64);
                 }
             }
@@ -190,7 +193,7 @@ fn criterion_groups(criterion: &mut Criterion) {
             for contender in &contenders {
                 let id = BenchmarkId::new(contender.name(), format!("{threads} thread(s)"));
                 group.bench_function(id, |bencher| {
-                    bencher.iter_custom(|checks| run(contender.as_ref(), keys, threads, checks));
+                    bencher.iter_custom(|checks| contender.run(keys, threads, checks));
                 });
             }
         }

@@ -116,9 +116,10 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
         Self { when_full, ..self }
     }
 
-    /// The shards, where nobody chose: what the table leaves of 32 bytes a key.
+    /// The shards, where nobody chose: as many as fit into what the slots leave of 32 bytes a key, the limiter's own
+    /// fields and a last set that is not full taken off.
     fn shard_count(&self) -> usize {
-        let spare = (self.capacity / 64 * 7).saturating_mul(64) / 64;
+        let spare = self.capacity.saturating_mul(8).saturating_sub(768);
         self.shards.unwrap_or_else(|| (spare / Shards::BYTES).clamp(1, DEFAULT_SHARDS))
     }
 }
