@@ -227,16 +227,23 @@ impl Table {
         }
     }
 
-    /// Charges a live entry; `None` if it has changed meanwhile.
+    /// Charges a live entry; `None` if it has come to an end meanwhile.
     #[inline(always)]
     fn charge_live(slot: Slot<'_>, word: Word, id: u64, rule: impl Rule) -> Option<Outcome> {
-        let Some(state) = rule.charge(word.state()) else {
-            // Believed only if the word still stands: then it was this key's when its id was read.
-            return (slot.word() == word).then_some(Outcome::Refused(word.state()));
+        let mut word = word;
+        let state = loop {
+            let Some(state) = rule.charge(word.state()) else {
+                // Believed only if the word stands before and after a look at the id: then it is this key's.
+                let believed = slot.shows(id) && slot.word() == word;
+                return believed.then_some(Outcome::Refused(word.state()));
+            };
+            match slot.replace(word, word.with_state(state)) {
+                Ok(()) => break state,
+                // The failure has brought the line here, so the next try comes before anybody can take it away again.
+                Err(now) if now.is_same_life(word) => word = now,
+                Err(_) => return None,
+            }
         };
-        if !slot.swap(word, word.with_state(state)) {
-            return None;
-        }
         if slot.shows(id) {
             return Some(Outcome::Charged(state));
         }

@@ -91,7 +91,7 @@ impl Slot<'_> {
     /// The word as it stands.
     #[inline]
     pub(super) fn word(&self) -> Word {
-        // Acquire: pairs with the Release of `publish`, and of `swap` which continues its release sequence, so that
+        // Acquire: pairs with the Release of `publish`, and of `replace` which continues its release sequence, so that
         // the id read after a word is the id of that word's life or of a later one.
         Word(self.cell.load(Ordering::Acquire))
     }
@@ -102,11 +102,21 @@ impl Slot<'_> {
         self.id.load(Ordering::Acquire) == id
     }
 
+    /// Puts `new` in the place of `old`, unless the slot has changed in any way; then tells what it is now.
+    #[inline]
+    pub(super) fn replace(&self, old: Word, new: Word) -> Result<(), Word> {
+        // AcqRel: who activates, cancels or takes over a slot has seen, and passes on, what the slot held before.
+        // Acquire: as in `word`.
+        match self.cell.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(Word(now)),
+        }
+    }
+
     /// Puts `new` in the place of `old`, unless the slot has changed in any way.
     #[inline]
     pub(super) fn swap(&self, old: Word, new: Word) -> bool {
-        // AcqRel: who activates, cancels or takes over a slot has seen, and passes on, what the slot held before.
-        self.cell.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.replace(old, new).is_ok()
     }
 
     /// Names the key of a slot that this thread has claimed, and shows it as pending.

@@ -64,6 +64,12 @@ impl Word {
         if self.0 > STATE_MASK { self.0 >> STATE_BITS } else { (self.0 >> LIFE_SHIFT) & 3 }
     }
 
+    /// Whether both are live, and of the same life.
+    #[inline]
+    pub(super) fn is_same_life(self, other: Self) -> bool {
+        self.0 > STATE_MASK && (self.0 ^ other.0) <= STATE_MASK
+    }
+
     /// The same life of a live word with another state.
     #[inline]
     pub(super) fn with_state(self, state: u64) -> Self {
