@@ -19,8 +19,9 @@ use crate::timeline::{DEFAULT_HORIZON, Timeline};
 #[non_exhaustive]
 pub enum WhenFull {
     /// It takes the place of the key that loses least by being forgotten. A flood of fresh keys, each with one request
-    /// to its name, then displaces only its own, never an abuser who has used up a burst. What is displaced is counted
-    /// in [`Stats::displaced`](crate::Stats::displaced).
+    /// to its name, then displaces its own and hardly any that has used up a burst: only where all slots that a key may
+    /// use are held by such keys does the first of the flood displace one of them, and the next displaces the first.
+    /// What is displaced is counted in [`Stats::displaced`](crate::Stats::displaced).
     #[default]
     DisplaceLeast,
     /// It is refused until an entry in its way is idle. No key that is held ever gets more than its quota.

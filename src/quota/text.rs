@@ -31,8 +31,7 @@ fn number(what: &str, text: &str) -> Result<u64, QuotaError> {
 }
 
 fn period(text: &str) -> Result<Duration, QuotaError> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (count, unit) = text.split_at(digits);
+    let (count, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let Some(&(_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(problem(format!("the period {text:?} has no unit of ns, us, ms, s, sec, min, h or d")));
     };
