@@ -22,12 +22,13 @@ fn problem(text: String) -> QuotaError {
     QuotaError::Text { problem: text }
 }
 
-fn number(what: &str, text: &str) -> Result<u64, QuotaError> {
+/// The number `digits`, which says `what` in the text `whole`.
+fn number(what: &str, digits: &str, whole: &str) -> Result<u64, QuotaError> {
     // `u64::from_str` would take a sign, which a count has not.
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(problem(format!("the {what} {text:?} is not a whole number")));
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(problem(format!("the {what} {whole:?} is not a whole number")));
     }
-    text.parse().map_err(|_| problem(format!("the {what} {text} is larger than {}", u64::MAX)))
+    digits.parse().map_err(|_| problem(format!("the {what} {digits} is larger than {}", u64::MAX)))
 }
 
 fn period(text: &str) -> Result<Duration, QuotaError> {
@@ -35,7 +36,7 @@ fn period(text: &str) -> Result<Duration, QuotaError> {
     let Some(&(_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(problem(format!("the period {text:?} has no unit of ns, us, ms, s, sec, min, h or d")));
     };
-    let count = if count.is_empty() { 1 } else { number("period", count)? };
+    let count = if count.is_empty() { 1 } else { number("period", count, text)? };
     let nanos = u128::from(count) * u128::from(unit_ns);
     let seconds = u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX);
     // The remainder is below 10^9.
@@ -74,7 +75,7 @@ impl FromStr for Quota {
         let (mut burst, mut chosen) = (None, None);
         for word in words {
             match word.split_once('=') {
-                Some(("burst", value)) => set_once(&mut burst, "burst", number("burst", value)?)?,
+                Some(("burst", value)) => set_once(&mut burst, "burst", number("burst", value, value)?)?,
                 Some(("algorithm", value)) => set_once(&mut chosen, "algorithm", algorithm(value)?)?,
                 _ => return Err(problem(format!("{word:?} is neither burst=N nor algorithm=NAME"))),
             }
@@ -83,7 +84,8 @@ impl FromStr for Quota {
         if burst.is_some() && !algorithm.takes_burst() {
             return Err(QuotaError::NoBurst { algorithm });
         }
-        let mut quota = Self::with_period(number("limit", limit_text)?, period(period_text)?).with_algorithm(algorithm);
+        let mut quota =
+            Self::with_period(number("limit", limit_text, limit_text)?, period(period_text)?).with_algorithm(algorithm);
         quota.burst = burst.unwrap_or(quota.limit);
         quota.validate()?;
         Ok(quota)
