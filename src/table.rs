@@ -209,7 +209,11 @@ impl Table {
     #[inline(always)]
     pub(crate) fn charge(&self, approached: Option<Found>, id: u64, rule: impl Rule, displace: bool) -> Outcome {
         let backoff = Backoff::new();
-        let mut found = approached.or_else(|| self.find(id));
+        // Not `or_else`, which is compiled apart and hands its answer over in memory.
+        let mut found = match approached {
+            None => self.find(id),
+            seen => seen,
+        };
         loop {
             let attempt = match found {
                 Some(Found { position, word }) if word.kind() == Kind::Live => {
