@@ -13,6 +13,8 @@ mod replay;
 mod sample_log;
 #[path = "cli/simulate.rs"]
 mod simulate;
+#[path = "support/vectors.rs"]
+mod support;
 #[path = "cli/vectors.rs"]
 mod vectors;
 

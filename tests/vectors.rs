@@ -1,51 +1,25 @@
 //! Every vector of `tests/vectors`, through the library: a keyed limiter, and one cell.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/vectors.rs"]
+mod vectors;
+
 use std::time::Duration;
 
-use serde::Deserialize;
 use tollgate::{BuildError, Decision, GlobalLimiter, Limiter, ManualClock, Quota};
+use vectors::{Case, cases};
 
-#[derive(Deserialize)]
-struct Case {
-    name: String,
-    policy: Policy,
-    exact: bool,
-    steps: Vec<(u64, String, u64)>,
-    expect: Vec<Expected>,
+fn quota(case: &Case) -> Quota {
+    case.policy.quota().parse().unwrap()
 }
 
-#[derive(Deserialize)]
-struct Policy {
-    algorithm: String,
-    limit: u64,
-    period_ns: u64,
-    burst: u64,
-}
-
-/// allowed, remaining, `retry_after`, `reset_after`, delay, in nanoseconds.
-type Expected = (bool, u64, Option<u64>, u64, u64);
-
-fn cases(algorithm: &str) -> Vec<Case> {
-    let path = format!("{}/tests/vectors/{algorithm}.json", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-fn quota(policy: &Policy) -> Quota {
-    let text = format!("{}/{}ns algorithm={}", policy.limit, policy.period_ns, policy.algorithm);
-    let quota: Quota = text.parse().unwrap();
-    if quota.algorithm().takes_burst() { quota.with_burst(policy.burst) } else { quota }
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap()
 }
 
 fn horizon(case: &Case) -> Duration {
     let times = || case.steps.iter().map(|step| step.0);
     Duration::from_nanos(times().max().unwrap() - times().min().unwrap())
-}
-
-/// Times: exact where the case is, else to one part in a million plus 2 ns.
-fn close(exact: bool, got: Duration, want: u64) -> bool {
-    let got = u64::try_from(got.as_nanos()).unwrap();
-    got.abs_diff(want) <= if exact { 0 } else { want / 1_000_000 + 2 }
 }
 
 fn check(case: &Case, step: usize, result: Result<Decision, Decision>) {
@@ -55,18 +29,15 @@ fn check(case: &Case, step: usize, result: Result<Decision, Decision>) {
     let (Ok(decision) | Err(decision)) = result;
     assert_eq!(result.is_ok_and(|decision| decision.is_allowed()), allowed, "{place}");
     assert_eq!(decision.remaining(), remaining, "{place}: remaining {remaining}");
-    assert!(retry.is_none_or(|retry| close(case.exact, decision.retry_after(), retry)), "{place}: retry {retry:?}");
-    assert!(close(case.exact, decision.reset_after(), reset), "{place}: reset {reset}");
-    assert!(close(case.exact, decision.delay(), delay), "{place}: delay {delay}");
+    assert!(retry.is_none_or(|retry| case.is_right(nanos(decision.retry_after()), retry)), "{place}: retry {retry:?}");
+    assert!(case.is_right(nanos(decision.reset_after()), reset), "{place}: reset {reset}");
+    assert!(case.is_right(nanos(decision.delay()), delay), "{place}: delay {delay}");
 }
 
 fn keyed(case: &Case) -> Result<(), BuildError> {
     let clock = ManualClock::at(case.steps.iter().map(|step| step.0).min().unwrap());
-    let limiter = Limiter::<String>::builder(quota(&case.policy))
-        .capacity(1_000)
-        .clock(clock.clone())
-        .horizon(horizon(case))
-        .build()?;
+    let limiter =
+        Limiter::<String>::builder(quota(case)).capacity(1_000).clock(clock.clone()).horizon(horizon(case)).build()?;
     for (index, (at, key, cost)) in case.steps.iter().enumerate() {
         clock.set(*at);
         check(case, index, limiter.check_n(key, *cost).map_err(|_| limiter.peek(key)));
@@ -79,7 +50,7 @@ fn keyed(case: &Case) -> Result<(), BuildError> {
 fn single(case: &Case) {
     for key in ["a", "k", "k0", "k1", "k2"] {
         let clock = ManualClock::at(case.steps.iter().map(|step| step.0).min().unwrap());
-        let limiter = GlobalLimiter::with_horizon(quota(&case.policy), clock.clone(), horizon(case)).unwrap();
+        let limiter = GlobalLimiter::with_horizon(quota(case), clock.clone(), horizon(case)).unwrap();
         for (index, (at, _, cost)) in case.steps.iter().enumerate().filter(|(_, step)| step.1 == key) {
             clock.set(*at);
             check(case, index, limiter.check_n(*cost).map_err(|_| limiter.peek()));
