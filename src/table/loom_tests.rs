@@ -291,11 +291,11 @@ fn peek_against_all() {
         let peeker = thread::spawn(move || peeking.peek(1));
         let sweeping = Arc::clone(&table);
         let sweeper = thread::spawn(move || sweeping.sweep(1, later(2, 1)));
-        charge(&table, 2, later(2, 1), false);
+        charge(&table, 2, later(2, 5), false);
         charge(&table, 1, at_start(2), false);
         let seen = peeker.join().unwrap();
         sweeper.join().unwrap();
-        // Its own state at some moment: never another key's, which is above 2 from the start.
+        // Its own state at some moment: never the other key's, which is 6 from the start.
         assert!([NEW, 1, 2].contains(&seen), "saw {seen}");
         assert_consistent(&table, &[1, 2]);
     });
@@ -314,5 +314,19 @@ fn a_refusal_is_never_another_keys() {
         assert_eq!(admitted, [1, 1]);
         assert_eq!(table.peek(2), 2);
         assert_consistent(&table, &[1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_pending_entry_is_never_another_keys() {
+    model(3, || {
+        // An emptied slot still shows key 1. Key 2 is entered there while key 1 looks for itself.
+        let table = Arc::new(table(1));
+        charge(&table, 1, at_start(1), false);
+        assert_eq!(table.sweep(1, later(1, 1)), 1);
+        let admitted = race(&table, &[(1, at_start(1)), (2, at_start(1))], false);
+        assert_eq!(admitted, [1, 1]);
+        assert_eq!((table.peek(1), table.peek(2)), (1, 1));
+        assert_consistent(&table, &[1, 2]);
     });
 }
