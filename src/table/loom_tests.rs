@@ -319,7 +319,7 @@ fn a_refusal_is_never_another_keys() {
 
 #[test]
 fn a_pending_entry_is_never_another_keys() {
-    model(3, || {
+    model(5, || {
         // An emptied slot still shows key 1. Key 2 is entered there while key 1 looks for itself.
         let table = Arc::new(table(1));
         charge(&table, 1, at_start(1), false);
