@@ -9,8 +9,9 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// A source of time, read once a check.
 ///
-/// A clock should not go back. If it does nothing breaks: no limiter panics or admits more because of it, and no key
-/// is kept out for longer than the step back.
+/// A clock should not go back. If it does nothing breaks: no limiter panics, and no key is kept out for longer than the
+/// step back. No state is refilled by it; only entries that were idle before the step, and were swept or taken over
+/// then, are not remembered after it.
 ///
 /// ```
 /// use tollgate::Clock;

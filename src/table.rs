@@ -93,8 +93,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with room for a little more than `capacity` keys: two slots for three of them stay free on average when
-    /// it is full, so that hardly ever all the slots that a key may use are taken.
+    /// A table with half as many slots again as `capacity`: when it holds that many keys one slot in three is free, so
+    /// that hardly ever all the slots that a key may use are taken.
     pub(crate) fn new(capacity: usize, shards: usize) -> Result<Self, BuildError> {
         let out_of_memory = BuildError::OutOfMemory { capacity };
         let slots = capacity.checked_add(capacity / 2).ok_or_else(|| out_of_memory.clone())?;
@@ -204,8 +204,8 @@ impl Table {
         }
     }
 
-    /// Charges `id`, entering it if it is new; `approached` may say where it was seen before. With `displace` a new key that finds only live entries takes the place
-    /// of the one that owes least.
+    /// Charges `id`, entering it if it is new; `approached` may say where it was seen before. With `displace` a new key
+    /// that finds only live entries takes the place of the one that owes least.
     #[inline(always)]
     pub(crate) fn charge(&self, approached: Option<Found>, id: u64, rule: impl Rule, displace: bool) -> Outcome {
         let backoff = Backoff::new();

@@ -100,8 +100,8 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
     ///
     /// The shorter it is, the finer the limiter's ticks can be: a token bucket is exact in rational arithmetic where
     /// the limit, in lowest terms of the period in nanoseconds, is at most 2^62 ns divided by the horizon and the time
-    /// of a burst (with the nine years and a burst of a few hours: up to 15). Elsewhere a refill may come up to a
-    /// nanosecond late.
+    /// of a burst (with the nine years and a burst of a few hours: up to 15). Elsewhere a refill may come a
+    /// nanosecond or two late.
     pub fn horizon(self, horizon: Duration) -> Self {
         Self { horizon, ..self }
     }
