@@ -52,7 +52,8 @@ pub(crate) enum Outcome {
 
 /// Where a key was seen, and the live or pending word that it had.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct Found<'a> {
+    slot: Slot<'a>,
     position: usize,
     word: Word,
 }
@@ -148,7 +149,7 @@ impl Table {
     /// there the lines are asked for, the second set's ids too (at ten million keys 242 ns became 138 and a new key's
     /// 287 became 253).
     #[inline(always)]
-    pub(crate) fn approach(&self, id: u64) -> Option<Found> {
+    pub(crate) fn approach(&self, id: u64) -> Option<Found<'_>> {
         if self.sets.len() <= CACHED_SETS {
             return self.find(id);
         }
@@ -170,20 +171,21 @@ impl Table {
 
     /// The entry of `id` in one set, live or pending.
     #[inline(always)]
-    fn find_in(&self, set: usize, id: u64) -> Option<Found> {
-        for place in Places(self.sets[set].matches(id)) {
-            let slot = self.sets[set].slot(place);
+    fn find_in(&self, set: usize, id: u64) -> Option<Found<'_>> {
+        let line = &self.sets[set];
+        for place in line.matches(id) {
+            let slot = line.slot(place);
             let word = slot.word();
             // The id is read once more: the word may be of a life that began after the ids were compared.
             if matches!(word.kind(), Kind::Live | Kind::Pending) && slot.shows(id) {
-                return Some(Found { position: set * WIDTH + place, word });
+                return Some(Found { slot, position: set * WIDTH + place, word });
             }
         }
         None
     }
 
     #[inline(always)]
-    fn find(&self, id: u64) -> Option<Found> {
+    fn find(&self, id: u64) -> Option<Found<'_>> {
         let (first, second) = (self.first_set(id), self.second_set(id));
         match self.find_in(first, id) {
             None if second != first => self.find_in(second, id),
@@ -194,11 +196,11 @@ impl Table {
     /// The state of `id`, without changing anything.
     pub(crate) fn peek(&self, id: u64) -> u64 {
         loop {
-            let Some(Found { position, word }) = self.find(id) else { return NEW };
+            let Some(Found { slot, word, .. }) = self.find(id) else { return NEW };
             if word.kind() == Kind::Pending {
                 return NEW;
             }
-            if self.slot(position).word() == word {
+            if slot.word() == word {
                 return word.state();
             }
         }
@@ -207,19 +209,33 @@ impl Table {
     /// Charges `id`, entering it if it is new; `approached` may say where it was seen before. With `displace` a new key
     /// that finds only live entries takes the place of the one that owes least.
     #[inline(always)]
-    pub(crate) fn charge(&self, approached: Option<Found>, id: u64, rule: impl Rule, displace: bool) -> Outcome {
-        let backoff = Backoff::new();
+    pub(crate) fn charge(&self, approached: Option<Found<'_>>, id: u64, rule: impl Rule, displace: bool) -> Outcome {
         // Not `or_else`, which is compiled apart and hands its answer over in memory.
-        let mut found = match approached {
+        let found = match approached {
             None => self.find(id),
             seen => seen,
         };
+        // The usual case by itself, so that it needs few registers and few jumps.
+        if let Some(Found { slot, word, .. }) = found
+            && word.kind() == Kind::Live
+            && let Some(outcome) = Self::charge_live(slot, word, id, rule)
+        {
+            return outcome;
+        }
+        self.contend(found.is_none(), id, rule, displace)
+    }
+
+    /// Charges `id` where it is new (`missed`), or another thread is about to change its slot.
+    #[cold]
+    #[inline(never)]
+    fn contend(&self, missed: bool, id: u64, rule: impl Rule, displace: bool) -> Outcome {
+        let backoff = Backoff::new();
+        let mut missed = missed;
         loop {
+            let found = if missed { None } else { self.find(id) };
             let attempt = match found {
-                Some(Found { position, word }) if word.kind() == Kind::Live => {
-                    Self::charge_live(self.slot(position), word, id, rule)
-                }
-                Some(Found { position, word }) => self.settle(position, word, id, rule),
+                Some(Found { slot, word, .. }) if word.kind() == Kind::Live => Self::charge_live(slot, word, id, rule),
+                Some(Found { position, word, .. }) => self.settle(position, word, id, rule),
                 None => self.insert(id, rule, displace),
             };
             if let Some(outcome) = attempt {
@@ -227,7 +243,7 @@ impl Table {
             }
             // Another thread was faster. Letting it have the line for a moment longer is good for both.
             backoff.spin();
-            found = self.find(id);
+            missed = false;
         }
     }
 
@@ -309,22 +325,22 @@ impl Table {
     fn victim(&self, id: u64, rule: impl Rule) -> Option<Victim<'_>> {
         let (first, second) = (self.first_set(id), self.second_set(id));
         let near = self.sets[first].empty();
-        if near.count_ones() > CROWDED {
-            return Some(self.empty_slot(first, near));
+        if near.len() > CROWDED {
+            return self.empty_slot(first, near);
         }
         let far = self.sets[second].empty();
-        match (near, far) {
+        match (near.len(), far.len()) {
             (0, 0) => self.least_loss(id, rule),
-            _ if far.count_ones() > near.count_ones() => Some(self.empty_slot(second, far)),
-            _ => Some(self.empty_slot(first, near)),
+            (fewer, more) if more > fewer => self.empty_slot(second, far),
+            _ => self.empty_slot(first, near),
         }
     }
 
     /// The first of the slots of a set that were seen empty.
-    fn empty_slot(&self, set: usize, empty: u32) -> Victim<'_> {
-        let place = empty.trailing_zeros() as usize;
+    fn empty_slot(&self, set: usize, mut empty: Places) -> Option<Victim<'_>> {
+        let place = empty.next()?;
         let slot = self.sets[set].slot(place);
-        Victim { slot, position: set * WIDTH + place, word: slot.word(), loss: Loss::Nothing }
+        Some(Victim { slot, position: set * WIDTH + place, word: slot.word(), loss: Loss::Nothing })
     }
 
     /// The entry by whose end the least is lost.
@@ -374,8 +390,7 @@ impl Table {
     }
 
     fn outlives_rivals_in(&self, set: usize, position: usize, id: u64) -> bool {
-        let places = Places(self.sets[set].matches(id));
-        places.map(|place| set * WIDTH + place).filter(|&other| other != position).all(|other| {
+        self.sets[set].matches(id).map(|place| set * WIDTH + place).filter(|&other| other != position).all(|other| {
             let slot = self.slot(other);
             loop {
                 let word = slot.word();
