@@ -71,14 +71,26 @@ macro_rules! ask {
 pub(crate) use ask;
 
 impl Policy {
+    /// Gives nothing, ever.
+    pub(crate) const NOTHING: Self = Self::TokenBucket(TokenBucket::EMPTY);
+
     /// Fails if the quota is impossible, or its states do not fit a cell.
     pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
         quota.validate()?;
         Ok(match quota.algorithm() {
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota, timeline)?),
+            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota, timeline, STATE_BITS)?),
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, timeline)?),
             Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter(SlidingWindowCounter::new(quota, timeline)?),
         })
+    }
+
+    /// A token bucket whose states have at most `bits` bits. Fails with any other algorithm.
+    pub(crate) fn small(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
+        quota.validate()?;
+        match quota.algorithm() {
+            Algorithm::TokenBucket => Ok(Self::TokenBucket(TokenBucket::new(quota, timeline, bits)?)),
+            algorithm => Err(BuildError::NotCompact { algorithm }),
+        }
     }
 
     #[inline]

@@ -97,6 +97,14 @@ impl Decision {
     }
 }
 
+/// A refusal by a quota that gives nothing, ever: what stands in a buffer before
+/// [`check_many`](crate::Limiter::check_many) fills it.
+impl Default for Decision {
+    fn default() -> Self {
+        Self { policy: Policy::NOTHING, state: 0, now: 0, cost: 1, verdict: Verdict::Refused }
+    }
+}
+
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")

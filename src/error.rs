@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 use crate::quota::{Algorithm, Quota, QuotaError};
 
@@ -20,8 +21,18 @@ pub enum BuildError {
         /// The largest limit that fits with this period and horizon.
         largest: u64,
     },
-    /// The horizon and the time that a burst takes to come back add up to more than 2^62 nanoseconds (146 years).
-    HorizonTooLong,
+    /// The horizon is so long that a state cannot tell its moments apart finely enough for this quota: 2^62 ns (146
+    /// years) less the time of a burst, or with [`Memory::Compact`](crate::Memory::Compact) as many emission intervals
+    /// as 39 bits can count.
+    HorizonTooLong {
+        /// The longest horizon that is possible with this quota.
+        longest: Duration,
+    },
+    /// [`Memory::Compact`](crate::Memory::Compact) has room for a token bucket only.
+    NotCompact {
+        /// The algorithm that was asked for.
+        algorithm: Algorithm,
+    },
     /// The capacity is zero.
     ZeroCapacity,
     /// The table would be larger than the address space allows, or the machine has not enough memory for it.
@@ -52,12 +63,18 @@ impl fmt::Display for BuildError {
                 "a limit of {limit} is too large for {algorithm} with this period and horizon; it can be at most {largest}, or use \
                  token-bucket"
             ),
-            Self::HorizonTooLong => f.write_str(
-                "the horizon is too long for this quota: with the burst it may span at most 2^62 ns, 146 years",
-            ),
+            Self::HorizonTooLong { longest } => {
+                write!(f, "the horizon is too long for this quota; it can be at most {longest:?}")
+            }
+            Self::NotCompact { algorithm } => {
+                write!(f, "{algorithm} does not fit into compact memory; use token-bucket, or exact memory")
+            }
             Self::ZeroCapacity => f.write_str("the capacity is 0 keys; it must be at least 1"),
             Self::OutOfMemory { capacity } => {
-                write!(f, "no memory for a table of {capacity} keys; each needs about 24 bytes")
+                write!(
+                    f,
+                    "no memory for a table of {capacity} keys; each needs about 24 bytes, or 12 in compact memory"
+                )
             }
         }
     }

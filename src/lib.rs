@@ -51,7 +51,7 @@ pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock};
 pub use decision::Decision;
 pub use error::{BuildError, CostError};
 pub use global::GlobalLimiter;
-pub use limiter::{Builder, Limiter, Sweeper, WhenFull};
+pub use limiter::{Builder, Limiter, Memory, Sweeper, WhenFull};
 pub use quota::{Algorithm, Quota, QuotaError};
 pub use table::Stats;
 

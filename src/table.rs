@@ -4,12 +4,14 @@
 //! relative of Purcell and Harris, "Non-blocking hashtables with open addressing" (DISC 2005), made possible by the
 //! fact that an idle entry is the same as none. docs/design.md tells it in full.
 //!
-//! The table knows of algorithms only what [`Rule`] asks.
+//! The table knows of algorithms only what [`Rule`] asks, and of how slots keep keys and states only what [`Set`] tells.
 
+mod compact;
+mod exact;
+mod line;
 mod memory;
 mod set;
 mod shards;
-mod word;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -22,10 +24,13 @@ use crate::cell::NEW;
 use crate::error::BuildError;
 use crate::sync::{AtomicUsize, Ordering, fence};
 
-use set::{Places, Set, Slot, WIDTH};
+pub(crate) use compact::CompactSet;
+pub(crate) use exact::ExactSet;
+use line::{Places, WIDTH};
+pub(crate) use set::Set;
+use set::{Kind, Word};
 pub use shards::Stats;
 pub(crate) use shards::{Event, Shards};
-use word::{Kind, Word};
 
 /// One question to an algorithm: a policy, a moment and a cost.
 pub(crate) trait Rule: Copy {
@@ -50,23 +55,51 @@ pub(crate) enum Outcome {
     Crowded(u64),
 }
 
-/// Where a key was seen, and the live or pending word that it had.
-#[derive(Clone, Copy)]
-pub(crate) struct Found<'a> {
-    slot: Slot<'a>,
+/// One slot of a table.
+#[derive(Debug)]
+struct Slot<'a, S> {
+    set: &'a S,
+    place: usize,
+    /// Counted through all sets.
     position: usize,
-    word: Word,
 }
 
-/// The sets of a table that fits a core's own cache: a megabyte.
-const CACHED_SETS: usize = (1 << 20) / size_of::<Set>();
+// Derived ones would want `S` to be `Copy`.
+impl<S> Clone for Slot<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Slot<'_, S> {}
+
+impl<S: Set> Slot<'_, S> {
+    #[inline]
+    fn word(self) -> S::Word {
+        self.set.word(self.place)
+    }
+
+    #[inline]
+    /// Puts `new` in the place of `old`, unless the slot has changed in any way.
+    fn swap(self, old: S::Word, new: S::Word) -> bool {
+        self.set.replace(self.place, old, new).is_ok()
+    }
+}
+
+/// Where a key was seen, and the live or pending word that it had.
+#[derive(Debug)]
+pub(crate) struct Found<'a, S: Set> {
+    slot: Slot<'a, S>,
+    word: S::Word,
+}
+
+/// A table of no more bytes is taken to fit a core's own cache.
+const CACHED_BYTES: usize = 1 << 20;
 
 /// Where a new key could go.
-#[derive(Clone, Copy)]
-struct Victim<'a> {
-    slot: Slot<'a>,
-    position: usize,
-    word: Word,
+struct Victim<'a, S: Set> {
+    slot: Slot<'a, S>,
+    word: S::Word,
     loss: Loss,
 }
 
@@ -87,13 +120,13 @@ enum Loss {
 const CROWDED: u32 = (WIDTH / 4) as u32;
 
 #[derive(Debug)]
-pub(crate) struct Table {
-    sets: Box<[Set]>,
+pub(crate) struct Table<S> {
+    sets: Box<[S]>,
     shards: Shards,
     sweep_cursor: CachePadded<AtomicUsize>,
 }
 
-impl Table {
+impl<S: Set> Table<S> {
     /// A table with half as many slots again as `capacity`: when it holds that many keys one slot in three is free, so
     /// that hardly ever all the slots that a key may use are taken.
     pub(crate) fn new(capacity: usize, shards: usize) -> Result<Self, BuildError> {
@@ -104,7 +137,7 @@ impl Table {
         sets.try_reserve_exact(count).map_err(|_| out_of_memory)?;
         memory::advise_huge_pages(sets.as_ptr(), count);
         // Writes every page, so that no check is ever held up by the kernel handing one out.
-        sets.resize_with(count, Set::new);
+        sets.resize_with(count, S::new);
         Ok(Self {
             sets: sets.into_boxed_slice(),
             shards: Shards::new(shards),
@@ -149,43 +182,49 @@ impl Table {
     /// there the lines are asked for, the second set's ids too (at ten million keys 242 ns became 138 and a new key's
     /// 287 became 253).
     #[inline(always)]
-    pub(crate) fn approach(&self, id: u64) -> Option<Found<'_>> {
-        if self.sets.len() <= CACHED_SETS {
+    pub(crate) fn approach(&self, id: u64) -> Option<Found<'_, S>> {
+        if self.sets.len() <= const { CACHED_BYTES / size_of::<S>() } {
             return self.find(id);
         }
-        self.sets[self.first_set(id)].prefetch();
-        self.sets[self.second_set(id)].prefetch_ids();
+        self.prefetch(id);
         None
     }
 
-    fn slot(&self, position: usize) -> Slot<'_> {
-        self.sets[position / WIDTH].slot(position % WIDTH)
+    /// Asks the processor for all that a check of `id` is likely to need.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, id: u64) {
+        self.sets[self.first_set(id)].prefetch();
+        self.sets[self.second_set(id)].prefetch_ids();
     }
 
-    /// The positions of all slots in which `id` may be.
-    fn candidates(&self, id: u64) -> impl Iterator<Item = usize> + use<> {
+    #[inline]
+    fn slot(&self, set: usize, place: usize) -> Slot<'_, S> {
+        Slot { set: &self.sets[set], place, position: set * WIDTH + place }
+    }
+
+    /// All slots in which `id` may be.
+    fn candidates(&self, id: u64) -> impl Iterator<Item = Slot<'_, S>> {
         let (first, second) = (self.first_set(id), self.second_set(id));
-        let others = if first == second { 0 } else { WIDTH };
-        (first * WIDTH..(first + 1) * WIDTH).chain(second * WIDTH..second * WIDTH + others)
+        let sets = [Some(first), Some(second).filter(|&second| second != first)];
+        sets.into_iter().flatten().flat_map(move |set| (0..WIDTH).map(move |place| self.slot(set, place)))
     }
 
     /// The entry of `id` in one set, live or pending.
     #[inline(always)]
-    fn find_in(&self, set: usize, id: u64) -> Option<Found<'_>> {
-        let line = &self.sets[set];
-        for place in line.matches(id) {
-            let slot = line.slot(place);
+    fn find_in(&self, set: usize, id: u64) -> Option<Found<'_, S>> {
+        for place in self.sets[set].matches(id) {
+            let slot = self.slot(set, place);
             let word = slot.word();
-            // The id is read once more: the word may be of a life that began after the ids were compared.
-            if matches!(word.kind(), Kind::Live | Kind::Pending) && slot.shows(id) {
-                return Some(Found { slot, position: set * WIDTH + place, word });
+            // The word may be of a life that began after the ids were compared.
+            if matches!(word.kind(), Kind::Live | Kind::Pending) && slot.set.shows(place, word, id) {
+                return Some(Found { slot, word });
             }
         }
         None
     }
 
     #[inline(always)]
-    fn find(&self, id: u64) -> Option<Found<'_>> {
+    fn find(&self, id: u64) -> Option<Found<'_, S>> {
         let (first, second) = (self.first_set(id), self.second_set(id));
         match self.find_in(first, id) {
             None if second != first => self.find_in(second, id),
@@ -196,11 +235,11 @@ impl Table {
     /// The state of `id`, without changing anything.
     pub(crate) fn peek(&self, id: u64) -> u64 {
         loop {
-            let Some(Found { slot, word, .. }) = self.find(id) else { return NEW };
+            let Some(Found { slot, word }) = self.find(id) else { return NEW };
             if word.kind() == Kind::Pending {
                 return NEW;
             }
-            if slot.word() == word {
+            if slot.set.was_of(slot.place, word, id) {
                 return word.state();
             }
         }
@@ -209,20 +248,21 @@ impl Table {
     /// Charges `id`, entering it if it is new; `approached` may say where it was seen before. With `displace` a new key
     /// that finds only live entries takes the place of the one that owes least.
     #[inline(always)]
-    pub(crate) fn charge(&self, approached: Option<Found<'_>>, id: u64, rule: impl Rule, displace: bool) -> Outcome {
+    pub(crate) fn charge(&self, approached: Option<Found<'_, S>>, id: u64, rule: impl Rule, displace: bool) -> Outcome {
         // Not `or_else`, which is compiled apart and hands its answer over in memory.
         let found = match approached {
             None => self.find(id),
             seen => seen,
         };
+        let missed = found.is_none();
         // The usual case by itself, so that it needs few registers and few jumps.
-        if let Some(Found { slot, word, .. }) = found
+        if let Some(Found { slot, word }) = found
             && word.kind() == Kind::Live
             && let Some(outcome) = Self::charge_live(slot, word, id, rule)
         {
             return outcome;
         }
-        self.contend(found.is_none(), id, rule, displace)
+        self.contend(missed, id, rule, displace)
     }
 
     /// Charges `id` where it is new (`missed`), or another thread is about to change its slot.
@@ -234,8 +274,8 @@ impl Table {
         loop {
             let found = if missed { None } else { self.find(id) };
             let attempt = match found {
-                Some(Found { slot, word, .. }) if word.kind() == Kind::Live => Self::charge_live(slot, word, id, rule),
-                Some(Found { position, word, .. }) => self.settle(position, word, id, rule),
+                Some(Found { slot, word }) if word.kind() == Kind::Live => Self::charge_live(slot, word, id, rule),
+                Some(Found { slot, word }) => self.settle(slot, word, id, rule),
                 None => self.insert(id, rule, displace),
             };
             if let Some(outcome) = attempt {
@@ -249,23 +289,23 @@ impl Table {
 
     /// Charges a live entry; `None` if it has come to an end meanwhile.
     #[inline(always)]
-    fn charge_live(slot: Slot<'_>, word: Word, id: u64, rule: impl Rule) -> Option<Outcome> {
+    fn charge_live(slot: Slot<'_, S>, word: S::Word, id: u64, rule: impl Rule) -> Option<Outcome> {
+        let Slot { set, place, .. } = slot;
         let mut word = word;
-        let state = loop {
+        let charged = loop {
             let Some(state) = rule.charge(word.state()) else {
-                // Believed only if the word stands before and after a look at the id: then it is this key's.
-                let believed = slot.shows(id) && slot.word() == word;
-                return believed.then_some(Outcome::Refused(word.state()));
+                return set.was_of(place, word, id).then_some(Outcome::Refused(word.state()));
             };
-            match slot.replace(word, word.with_state(state)) {
-                Ok(()) => break state,
+            let charged = word.with_state(state);
+            match set.replace(place, word, charged) {
+                Ok(()) => break charged,
                 // The failure has brought the line here, so the next try comes before anybody can take it away again.
                 Err(now) if now.is_same_life(word) => word = now,
                 Err(_) => return None,
             }
         };
-        if slot.shows(id) {
-            return Some(Outcome::Charged(state));
+        if set.shows(place, charged, id) {
+            return Some(Outcome::Charged(charged.state()));
         }
         Self::take_back(slot, rule);
         None
@@ -274,7 +314,7 @@ impl Table {
     /// Takes back a charge that has hit another key: since the word was read, the slot has changed hands often enough
     /// to come to the same life and the same state once more.
     #[cold]
-    fn take_back(slot: Slot<'_>, rule: impl Rule) {
+    fn take_back(slot: Slot<'_, S>, rule: impl Rule) {
         loop {
             let word = slot.word();
             // Whoever has emptied or claimed the slot has thrown the charge away with the rest.
@@ -292,37 +332,33 @@ impl Table {
             return Some(Outcome::Refused(NEW));
         }
         let Some(victim) = self.victim(id, rule) else { return Some(Outcome::Crowded(NEW)) };
-        let outdated = match victim.loss {
+        let Victim { slot, word, loss } = victim;
+        let outdated = match loss {
             // Somebody has taken the slot since it was seen empty.
-            Loss::Nothing => victim.word.kind() != Kind::Empty,
+            Loss::Nothing => word.kind() != Kind::Empty,
             // Somebody has entered this very key since it was not found.
-            _ => victim.slot.shows(id),
+            _ => slot.set.shows(slot.place, word, id),
         };
         if outdated {
             return None;
         }
-        if matches!(victim.loss, Loss::Debt(_)) && !displace {
-            return Some(Outcome::Crowded(victim.word.state()));
+        if matches!(loss, Loss::Debt(_)) && !displace {
+            return Some(Outcome::Crowded(word.state()));
         }
-        let claimed = victim.word.claimed(self.shards.nonce());
-        if !victim.slot.swap(victim.word, claimed) {
-            return None;
-        }
-        match victim.loss {
+        let pending = slot.set.claim(slot.place, word, id, self.shards.nonce())?;
+        match loss {
             Loss::Nothing => (),
             Loss::Idle => self.shards.count(Event::TakenOver),
             Loss::Debt(_) => self.shards.count(Event::Displaced),
         }
-        let pending = claimed.pending();
-        victim.slot.publish(id, pending);
-        self.settle(victim.position, pending, id, rule)
+        self.settle(slot, pending, id, rule)
     }
 
     /// The best slot for a new key. `None` if all are in the hands of other threads.
     ///
     /// An empty one if there is any: in the first set while that is roomy, else in the emptier of the two, which keeps
     /// both from filling up long before the table does. Then an idle one, then the one that owes least.
-    fn victim(&self, id: u64, rule: impl Rule) -> Option<Victim<'_>> {
+    fn victim(&self, id: u64, rule: impl Rule) -> Option<Victim<'_, S>> {
         let (first, second) = (self.first_set(id), self.second_set(id));
         let near = self.sets[first].empty();
         if near.len() > CROWDED {
@@ -337,16 +373,14 @@ impl Table {
     }
 
     /// The first of the slots of a set that were seen empty.
-    fn empty_slot(&self, set: usize, mut empty: Places) -> Option<Victim<'_>> {
-        let place = empty.next()?;
-        let slot = self.sets[set].slot(place);
-        Some(Victim { slot, position: set * WIDTH + place, word: slot.word(), loss: Loss::Nothing })
+    fn empty_slot(&self, set: usize, mut empty: Places) -> Option<Victim<'_, S>> {
+        let slot = self.slot(set, empty.next()?);
+        Some(Victim { slot, word: slot.word(), loss: Loss::Nothing })
     }
 
     /// The entry by whose end the least is lost.
-    fn least_loss(&self, id: u64, rule: impl Rule) -> Option<Victim<'_>> {
-        let victims = self.candidates(id).filter_map(|position| {
-            let slot = self.slot(position);
+    fn least_loss(&self, id: u64, rule: impl Rule) -> Option<Victim<'_, S>> {
+        let victims = self.candidates(id).filter_map(|slot| {
             let word = slot.word();
             let loss = match word.kind() {
                 Kind::Claimed | Kind::Pending => return None,
@@ -354,7 +388,7 @@ impl Table {
                 Kind::Live if rule.is_idle(word.state()) => Loss::Idle,
                 Kind::Live => Loss::Debt(rule.debt(word.state())),
             };
-            Some(Victim { slot, position, word, loss })
+            Some(Victim { slot, word, loss })
         });
         victims.min_by_key(|victim| victim.loss)
     }
@@ -364,12 +398,11 @@ impl Table {
     /// try.
     #[cold]
     #[inline(never)]
-    fn settle(&self, position: usize, pending: Word, id: u64, rule: impl Rule) -> Option<Outcome> {
+    fn settle(&self, slot: Slot<'_, S>, pending: S::Word, id: u64, rule: impl Rule) -> Option<Outcome> {
         // SeqCst: pairs with itself in other threads. Of two threads that have each seen a pending entry of the same
         // key before their fence, at least one sees the other's after it.
         fence(Ordering::SeqCst);
-        let slot = self.slot(position);
-        if !self.outlives_rivals(position, id) {
+        if !self.outlives_rivals(slot.position, id) {
             slot.swap(pending, pending.cancelled());
             return None;
         }
@@ -390,18 +423,18 @@ impl Table {
     }
 
     fn outlives_rivals_in(&self, set: usize, position: usize, id: u64) -> bool {
-        self.sets[set].matches(id).map(|place| set * WIDTH + place).filter(|&other| other != position).all(|other| {
-            let slot = self.slot(other);
+        let slots = self.sets[set].matches(id).map(|place| self.slot(set, place));
+        slots.filter(|other| other.position != position).all(|other| {
             loop {
-                let word = slot.word();
+                let word = other.word();
                 match word.kind() {
                     Kind::Empty | Kind::Claimed => return true,
                     // The word may be of a life after the id.
-                    _ if !slot.shows(id) => return true,
+                    _ if !other.set.shows(other.place, word, id) => return true,
                     Kind::Live => return false,
-                    Kind::Pending if other < position => return false,
+                    Kind::Pending if other.position < position => return false,
                     Kind::Pending => {
-                        if slot.swap(word, word.cancelled()) {
+                        if other.swap(word, word.cancelled()) {
                             return true;
                         }
                     }
@@ -415,11 +448,11 @@ impl Table {
         let count = count.min(self.sets.len());
         let start = self.sweep_cursor.fetch_add(count, Ordering::Relaxed);
         let sets = (0..count).map(|step| start.wrapping_add(step) % self.sets.len());
-        let slots = sets.flat_map(|set| (0..WIDTH).map(move |place| self.sets[set].slot(place)));
+        let slots = sets.flat_map(|set| (0..WIDTH).map(move |place| self.slot(set, place)));
         slots.filter(|slot| self.sweep_slot(*slot, rule)).count()
     }
 
-    fn sweep_slot(&self, slot: Slot<'_>, rule: impl Rule) -> bool {
+    fn sweep_slot(&self, slot: Slot<'_, S>, rule: impl Rule) -> bool {
         let word = slot.word();
         let idle = word.kind() == Kind::Live && rule.is_idle(word.state());
         if !idle || !slot.swap(word, word.emptied(self.shards.nonce())) {

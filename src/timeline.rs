@@ -22,6 +22,11 @@ impl Timeline {
         Self { zero, end }
     }
 
+    /// The longest horizon of which a timeline ends no later than `end` nanoseconds, whatever the clock reads.
+    pub(crate) fn horizon(end: u128) -> Duration {
+        Duration::from_nanos(u64::try_from(end / 17 * 16).unwrap_or(u64::MAX))
+    }
+
     /// The clock reading `reading` on this timeline. Readings from outside stand at its ends: time that stands still
     /// refills nothing, so a clock that leaves the timeline never admits more.
     #[inline]

@@ -6,7 +6,8 @@
 //! Time is counted in ticks, chosen for the quota so that `T` is a whole number of them and nothing is ever rounded
 //! while units are added. Where the rate allows it a tick is `1 / L` ns for a limit `L` in lowest terms of the period,
 //! which makes every decision exact in rational arithmetic. Elsewhere the clock's nanoseconds are rounded to ticks,
-//! down when a decision asks and up when a bucket begins to fill, so that nothing is ever admitted early.
+//! down when a decision asks and up when a bucket begins to fill, so that nothing is ever admitted early. Where a state
+//! has few bits a tick may be many nanoseconds; a unit is a whole number of them all the same.
 
 use crate::error::BuildError;
 use crate::quota::Quota;
@@ -27,23 +28,30 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
-        let (limit, period) = (quota.limit(), quota.period_ns());
-        let span =
-            u128::from(timeline.end()) + (u128::from(quota.burst()) * u128::from(period)).div_ceil(u128::from(limit));
-        // The largest number of ticks a nanosecond with which every TAT stays within the state's bits.
-        let finest = ((1_u128 << STATE_BITS) - 2) / span;
-        if finest == 0 {
-            return Err(BuildError::HorizonTooLong);
+    /// A bucket that holds nothing, and takes for ever to give a unit.
+    pub(super) const EMPTY: Self = Self { interval: u64::MAX, capacity: 0, rate: 1, shift: 0 };
+
+    /// A bucket whose states have at most `bits` bits, no more than [`STATE_BITS`](super::STATE_BITS).
+    pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
+        let (limit, period) = (u128::from(quota.limit()), u128::from(quota.period_ns()));
+        let burst_ns = (u128::from(quota.burst()) * period).div_ceil(limit);
+        // The nanoseconds that a TAT may span, and the ticks that it can count.
+        let span = u128::from(timeline.end()) + burst_ns;
+        let ticks = (1_u128 << bits) - 2;
+        let longest_span = (ticks * period / limit).min((1 << STATE_BITS) - 2);
+        if span > longest_span {
+            return Err(BuildError::HorizonTooLong {
+                longest: Timeline::horizon(longest_span.saturating_sub(burst_ns)),
+            });
         }
-        let divisor = gcd(limit, period);
-        let (exact_rate, exact_interval) = (limit / divisor, period / divisor);
-        let (interval, rate, shift) = if u128::from(exact_rate) <= finest {
+        let divisor = gcd(quota.limit(), quota.period_ns());
+        let (exact_rate, exact_interval) = (quota.limit() / divisor, quota.period_ns() / divisor);
+        let (interval, rate, shift) = if u128::from(exact_rate) * span <= ticks {
             (exact_interval, exact_rate, 0)
         } else {
-            // At least 1, since a unit takes at least a nanosecond; below 2^62, since a burst does.
-            let interval = (finest * u128::from(period) / u128::from(limit)) as u64;
-            let (rate, shift) = fixed_point(u128::from(interval) * u128::from(limit), period);
+            // At least 1, since the span is not too long; a burst of them is at most `ticks`.
+            let interval = (ticks * period / (limit * span)) as u64;
+            let (rate, shift) = fixed_point(u128::from(interval) * limit, quota.period_ns());
             (interval, rate, shift)
         };
         Ok(Self { interval, capacity: interval * quota.burst(), rate, shift })

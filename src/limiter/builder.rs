@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ahash::RandomState;
 
-use super::Limiter;
+use super::{Limiter, Slots};
 use crate::cell::Policy;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::BuildError;
 use crate::quota::Quota;
-use crate::table::{Shards, Table};
+use crate::table::{CompactSet, Set, Shards, Table};
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
 
 /// What happens to a new key when every slot that it may use is taken by a key that still owes something.
@@ -28,6 +28,31 @@ pub enum WhenFull {
     Refuse,
     /// It is admitted without being counted. No key that is held ever gets more than its quota, but new keys do.
     AdmitUntracked,
+}
+
+/// How a limiter keeps its keys: what a key costs, and how surely two keys are two.
+///
+/// | | bytes a key | two keys share a budget | algorithms | refills |
+/// |---|---|---|---|---|
+/// | `Exact` | 24 | if all 64 bits of their hashes agree | all | exact, or a nanosecond or two late |
+/// | `Compact` | 12 | at most one in a million, for each new key of a full table | token bucket | a tick late |
+///
+/// Take `Compact` where memory counts and an unlucky client in a million may share its budget with a stranger; where a
+/// key is worth money, take `Exact`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Memory {
+    /// Two words a slot: the whole hash of a key, and its state.
+    #[default]
+    Exact,
+    /// One word a slot: 24 bits of the hash beside the two sets of eight in which a key may be, and a state of 39 bits,
+    /// which holds a token bucket. With [`WhenFull::DisplaceLeast`] and a table that is full beyond its capacity, a new
+    /// key meets at most 16 others: 16 in 2^24 share.
+    ///
+    /// Time is counted in ticks, a whole number of them for each unit: 2^39 cover the [horizon](Builder::horizon) and
+    /// the time of a burst. With the nine years of the default a tick is half a millisecond and a quota may give up to
+    /// 1,700 units a second; with a day a tick is 0.2 µs. A refill may come a tick late, and none comes early.
+    Compact,
 }
 
 /// The most shards that a limiter has unless it is told otherwise.
@@ -50,6 +75,7 @@ const DEFAULT_SHARDS: usize = 64;
 pub struct Builder<K: ?Sized, C = PreciseClock, S = RandomState> {
     quota: Quota,
     capacity: usize,
+    memory: Memory,
     horizon: Duration,
     shards: Option<usize>,
     when_full: WhenFull,
@@ -63,6 +89,7 @@ impl<K: ?Sized> Builder<K> {
         Self {
             quota,
             capacity: 100_000,
+            memory: Memory::default(),
             horizon: DEFAULT_HORIZON,
             shards: None,
             when_full: WhenFull::default(),
@@ -80,10 +107,26 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
         Self { capacity: keys, ..self }
     }
 
+    /// How keys are kept; [`Memory::Exact`] unless set.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Memory, Quota};
+    ///
+    /// let limiter = Limiter::<u64>::builder(Quota::per_minute(100))
+    ///     .capacity(1_000_000)
+    ///     .memory(Memory::Compact)
+    ///     .build()?;
+    /// assert!(limiter.memory_bytes() <= 16 * 1_000_000);
+    /// # Ok::<(), tollgate::BuildError>(())
+    /// ```
+    pub fn memory(self, memory: Memory) -> Self {
+        Self { memory, ..self }
+    }
+
     /// The clock that says what time it is; [`PreciseClock`] unless set.
     pub fn clock<D: Clock>(self, clock: D) -> Builder<K, D, S> {
-        let Self { quota, capacity, horizon, shards, when_full, hasher, keys, .. } = self;
-        Builder { quota, capacity, horizon, shards, when_full, clock, hasher, keys }
+        let Self { quota, capacity, memory, horizon, shards, when_full, hasher, keys, .. } = self;
+        Builder { quota, capacity, memory, horizon, shards, when_full, clock, hasher, keys }
     }
 
     /// What turns keys into 64-bit hashes; `ahash` with random seeds unless set.
@@ -91,8 +134,8 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
     /// The hash stands for the key, so all 64 bits must be good, and the seed must be secret where clients choose
     /// their keys.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> Builder<K, C, T> {
-        let Self { quota, capacity, horizon, shards, when_full, clock, keys, .. } = self;
-        Builder { quota, capacity, horizon, shards, when_full, clock, hasher, keys }
+        let Self { quota, capacity, memory, horizon, shards, when_full, clock, keys, .. } = self;
+        Builder { quota, capacity, memory, horizon, shards, when_full, clock, hasher, keys }
     }
 
     /// How far time may run from the moment at which the limiter is built; nine years unless set. Beyond it the
@@ -117,10 +160,14 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
         Self { when_full, ..self }
     }
 
-    /// The shards, where nobody chose: as many as fit into what the slots leave of 32 bytes a key, the limiter's own
-    /// fields and a last set that is not full taken off.
+    /// The shards, where nobody chose: as many as fit into what the slots leave of 32 bytes a key (of 16 in compact
+    /// memory), the limiter's own fields and a last set that is not full taken off.
     fn shard_count(&self) -> usize {
-        let spare = self.capacity.saturating_mul(8).saturating_sub(768);
+        let spare_per_key = match self.memory {
+            Memory::Exact => 8,
+            Memory::Compact => 4,
+        };
+        let spare = self.capacity.saturating_mul(spare_per_key).saturating_sub(768);
         self.shards.unwrap_or_else(|| (spare / Shards::BYTES).clamp(1, DEFAULT_SHARDS))
     }
 }
@@ -137,10 +184,16 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Builder<K, C, S> {
             return Err(BuildError::ZeroCapacity);
         }
         let timeline = Timeline::new(self.clock.now(), self.horizon);
-        let policy = Policy::new(&self.quota, &timeline)?;
-        let table = Table::new(self.capacity, self.shard_count())?;
+        let shards = self.shard_count();
+        let (policy, slots) = match self.memory {
+            Memory::Exact => (Policy::new(&self.quota, &timeline)?, Slots::Exact(Table::new(self.capacity, shards)?)),
+            Memory::Compact => (
+                Policy::small(&self.quota, &timeline, CompactSet::STATE_BITS)?,
+                Slots::Compact(Table::new(self.capacity, shards)?),
+            ),
+        };
         Ok(Limiter {
-            table,
+            slots,
             policy,
             timeline,
             quota: self.quota,

@@ -52,7 +52,7 @@ impl Sweeper {
 
 /// `None` once the limiter is gone.
 fn sweep_all<K: ?Sized, C: Clock, S: BuildHasher>(limiter: &Weak<Limiter<K, C, S>>) -> Option<()> {
-    let sets = limiter.upgrade()?.table.set_count();
+    let sets = limiter.upgrade()?.set_count();
     for _ in 0..sets.div_ceil(STEP) {
         limiter.upgrade()?.sweep_step(STEP);
     }

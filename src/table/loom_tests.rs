@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{NEW, Outcome, Rule, Table};
+use super::set::{Kind, Set, Word as _};
+use super::{CompactSet, ExactSet, NEW, Outcome, Rule, Table};
 use loom::thread;
 // std's: loom's would take each clone and drop for one more thing to interleave.
 use std::sync::Arc;
@@ -51,7 +52,7 @@ const LOW_LOW: u64 = 1;
 const LOW_HIGH: u64 = 1 << 31;
 
 /// A table of one set (two slots), or of two sets.
-fn table(sets: usize) -> Table {
+fn table<S: Set>(sets: usize) -> Table<S> {
     // Half as many slots again as keys, in sets of two.
     let table = Table::new(if sets == 1 { 1 } else { 2 }, 1).unwrap();
     assert_eq!(table.set_count(), sets);
@@ -73,7 +74,7 @@ fn model_some(preemptions: usize, most: usize, test: impl Fn() + Sync + Send + '
     builder.check(test);
 }
 
-fn charge(table: &Table, id: u64, rule: Counter, displace: bool) -> Outcome {
+fn charge<S: Set>(table: &Table<S>, id: u64, rule: Counter, displace: bool) -> Outcome {
     table.charge(table.approach(id), id, rule, displace)
 }
 
@@ -82,7 +83,7 @@ fn admitted(outcome: Outcome) -> u64 {
 }
 
 /// Makes each of `charges` on a thread of its own (the first on this one), and tells how many were admitted of each.
-fn race(table: &Arc<Table>, charges: &[(u64, Counter)], displace: bool) -> Vec<u64> {
+fn race<S: Set + 'static>(table: &Arc<Table<S>>, charges: &[(u64, Counter)], displace: bool) -> Vec<u64> {
     let start = |&(id, rule): &(u64, Counter)| {
         let table = Arc::clone(table);
         thread::spawn(move || admitted(charge(&table, id, rule, displace)))
@@ -94,28 +95,65 @@ fn race(table: &Arc<Table>, charges: &[(u64, Counter)], displace: bool) -> Vec<u
 }
 
 /// Each key is in at most one slot, no slot is left claimed or pending, and `len` counts what is there.
-fn assert_consistent(table: &Table, ids: &[u64]) {
+fn assert_consistent<S: Set>(table: &Table<S>, ids: &[u64]) {
     let mut entries = 0;
     for &id in ids {
-        let of_id = |&position: &usize| {
-            let slot = table.slot(position);
-            slot.shows(id) && slot.word().kind() == super::Kind::Live
-        };
-        let found = table.candidates(id).filter(of_id).count();
+        let found = table.candidates(id).filter(|slot| {
+            let word = slot.word();
+            word.kind() == Kind::Live && slot.set.shows(slot.place, word, id)
+        });
+        let found = found.count();
         assert!(found <= 1, "{id:x} is in {found} slots");
         entries += found;
     }
-    for position in 0..table.set_count() * super::WIDTH {
-        let kind = table.slot(position).word().kind();
-        assert!(matches!(kind, super::Kind::Live | super::Kind::Empty), "slot {position} was left {kind:?}");
+    for (number, set) in table.sets.iter().enumerate() {
+        for place in 0..super::WIDTH {
+            let kind = set.word(place).kind();
+            assert!(matches!(kind, Kind::Live | Kind::Empty), "slot {place} of set {number} was left {kind:?}");
+        }
     }
     assert_eq!(table.len(), entries);
 }
 
-#[test]
-fn two_threads_insert_one_key() {
+/// Each model is checked for both ways of keeping keys.
+macro_rules! models {
+    ($($model:ident)*) => {
+        mod exact {
+            $(#[test]
+            fn $model() {
+                super::$model::<super::ExactSet>();
+            })*
+        }
+
+        mod compact {
+            $(#[test]
+            fn $model() {
+                super::$model::<super::CompactSet>();
+            })*
+        }
+    };
+}
+
+models! {
+    two_threads_insert_one_key
+    three_threads_insert_one_key
+    two_threads_insert_one_key_into_different_sets
+    insert_while_the_slots_before_come_free
+    charge_against_takeover
+    a_charge_never_hits_another_key
+    charge_against_sweep
+    sweep_never_frees_a_live_entry
+    charge_against_displacement
+    two_keys_want_the_last_slot
+    insert_insert_and_sweep
+    peek_against_all
+    a_refusal_is_never_another_keys
+    a_pending_entry_is_never_another_keys
+}
+
+fn two_threads_insert_one_key<S: Set + 'static>() {
     model(4, || {
-        let table = Arc::new(table(2));
+        let table = Arc::new(table::<S>(2));
         let rule = at_start(1);
         let admitted = race(&table, &[(LOW_HIGH, rule), (LOW_HIGH, rule)], true);
         assert_eq!(admitted.iter().sum::<u64>(), 1);
@@ -123,10 +161,9 @@ fn two_threads_insert_one_key() {
     });
 }
 
-#[test]
-fn three_threads_insert_one_key() {
+fn three_threads_insert_one_key<S: Set + 'static>() {
     model_some(2, 500_000, || {
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         let rule = at_start(2);
         let admitted = race(&table, &[(LOW_LOW, rule); 3], true);
         assert_eq!(admitted.iter().sum::<u64>(), 2);
@@ -134,12 +171,11 @@ fn three_threads_insert_one_key() {
     });
 }
 
-#[test]
-fn two_threads_insert_one_key_into_different_sets() {
+fn two_threads_insert_one_key_into_different_sets<S: Set + 'static>() {
     model(3, || {
         // The first set is full of keys that only one of the threads takes for idle, so that one goes for the first
         // set and the other for the second.
-        let table = Arc::new(table(2));
+        let table = Arc::new(table::<S>(2));
         charge(&table, LOW_LOW, at_start(1), false);
         charge(&table, LOW_LOW + 1, at_start(1), false);
         let admitted = race(&table, &[(LOW_HIGH, later(1, 1)), (LOW_HIGH, at_start(2))], false);
@@ -150,11 +186,10 @@ fn two_threads_insert_one_key_into_different_sets() {
     });
 }
 
-#[test]
-fn insert_while_the_slots_before_come_free() {
+fn insert_while_the_slots_before_come_free<S: Set + 'static>() {
     model(3, || {
         // One thread inserts behind a full first set; that set is swept, and another inserts in front.
-        let table = Arc::new(table(2));
+        let table = Arc::new(table::<S>(2));
         charge(&table, LOW_LOW, at_start(1), false);
         charge(&table, LOW_LOW + 1, at_start(1), false);
         let sweeping = Arc::clone(&table);
@@ -167,11 +202,10 @@ fn insert_while_the_slots_before_come_free() {
     });
 }
 
-#[test]
-fn charge_against_takeover() {
+fn charge_against_takeover<S: Set + 'static>() {
     model(3, || {
         // The key has used 1 of 2 and is idle to the thread that needs its slot. Both slots are taken.
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(2), false);
         charge(&table, 2, at_start(2), false);
         charge(&table, 2, at_start(2), false);
@@ -189,12 +223,11 @@ fn charge_against_takeover() {
     });
 }
 
-#[test]
-fn a_charge_never_hits_another_key() {
+fn a_charge_never_hits_another_key<S: Set + 'static>() {
     model(3, || {
         // Key 1 is displaced by key 3, with exactly the state that key 1 had. (Under loom there is one life only, so
         // the words are equal too.)
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(2), false);
         charge(&table, 2, at_start(2), false);
         let admitted = race(&table, &[(1, at_start(2)), (3, at_start(2))], true);
@@ -208,10 +241,9 @@ fn a_charge_never_hits_another_key() {
     });
 }
 
-#[test]
-fn charge_against_sweep() {
+fn charge_against_sweep<S: Set + 'static>() {
     model(3, || {
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(2), false);
         let sweeping = Arc::clone(&table);
         // The sweeper's clock is ahead: it holds for idle what the others do not.
@@ -224,10 +256,9 @@ fn charge_against_sweep() {
     });
 }
 
-#[test]
-fn sweep_never_frees_a_live_entry() {
+fn sweep_never_frees_a_live_entry<S: Set + 'static>() {
     model(4, || {
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(2), false);
         let sweeping = Arc::clone(&table);
         let sweeper = thread::spawn(move || sweeping.sweep(1, later(2, 1)));
@@ -240,10 +271,9 @@ fn sweep_never_frees_a_live_entry() {
     });
 }
 
-#[test]
-fn charge_against_displacement() {
+fn charge_against_displacement<S: Set + 'static>() {
     model(3, || {
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(3), true);
         charge(&table, 2, at_start(3), true);
         charge(&table, 2, at_start(3), true);
@@ -254,10 +284,9 @@ fn charge_against_displacement() {
     });
 }
 
-#[test]
-fn two_keys_want_the_last_slot() {
+fn two_keys_want_the_last_slot<S: Set + 'static>() {
     model(3, || {
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(1), false);
         let rule = at_start(1);
         let admitted = race(&table, &[(2, rule), (3, rule)], false);
@@ -268,10 +297,9 @@ fn two_keys_want_the_last_slot() {
     });
 }
 
-#[test]
-fn insert_insert_and_sweep() {
+fn insert_insert_and_sweep<S: Set + 'static>() {
     model(2, || {
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(1), false);
         let sweeping = Arc::clone(&table);
         let sweeper = thread::spawn(move || sweeping.sweep(1, later(1, 1)));
@@ -282,10 +310,9 @@ fn insert_insert_and_sweep() {
     });
 }
 
-#[test]
-fn peek_against_all() {
+fn peek_against_all<S: Set + 'static>() {
     model(2, || {
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(2), false);
         let peeking = Arc::clone(&table);
         let peeker = thread::spawn(move || peeking.peek(1));
@@ -301,12 +328,11 @@ fn peek_against_all() {
     });
 }
 
-#[test]
-fn a_refusal_is_never_another_keys() {
+fn a_refusal_is_never_another_keys<S: Set + 'static>() {
     model(3, || {
         // Key 2 displaces a key that is used up. Its second check must not be refused for that key's debt, whatever
         // parts of the handover it sees.
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         for id in [1, 1, 3, 3] {
             charge(&table, id, at_start(2), false);
         }
@@ -317,11 +343,10 @@ fn a_refusal_is_never_another_keys() {
     });
 }
 
-#[test]
-fn a_pending_entry_is_never_another_keys() {
+fn a_pending_entry_is_never_another_keys<S: Set + 'static>() {
     model(5, || {
         // An emptied slot still shows key 1. Key 2 is entered there while key 1 looks for itself.
-        let table = Arc::new(table(1));
+        let table = Arc::new(table::<S>(1));
         charge(&table, 1, at_start(1), false);
         assert_eq!(table.sweep(1, later(1, 1)), 1);
         let admitted = race(&table, &[(1, at_start(1)), (2, at_start(1))], false);

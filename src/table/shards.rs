@@ -41,6 +41,11 @@ const EVENTS: usize = Event::Nonce as usize + 1;
 /// The bits of a nonce that count; those above name the shard.
 const NONCE_COUNT_BITS: u32 = 48;
 
+/// The shard that made a nonce.
+pub(super) fn shard_of(nonce: u64) -> u64 {
+    nonce >> NONCE_COUNT_BITS
+}
+
 type Shard = CachePadded<[Counter; EVENTS]>;
 
 /// The last shard is shared by all threads that have none of their own.
@@ -64,9 +69,9 @@ impl Shards {
         size_of_val(&*self.0)
     }
 
-    /// Counts one event, and tells which shard it was and how many of them it had counted before.
+    /// Counts `count` events, and tells which shard it was and how many of them it had counted before.
     #[inline]
-    fn bump(&self, event: Event) -> (usize, u64) {
+    fn bump(&self, event: Event, count: u64) -> (usize, u64) {
         let thread = thread_number();
         let shared = self.0.len() - 1;
         if thread < shared {
@@ -74,20 +79,24 @@ impl Shards {
             // instruction, which is as dear as the compare-and-swap of the check itself.
             let counter = &self.0[thread][event as usize];
             let before = counter.load(Ordering::Relaxed);
-            counter.store(before + 1, Ordering::Relaxed);
+            counter.store(before + count, Ordering::Relaxed);
             return (thread, before);
         }
-        (shared, self.0[shared][event as usize].fetch_add(1, Ordering::Relaxed))
+        (shared, self.0[shared][event as usize].fetch_add(count, Ordering::Relaxed))
     }
 
     #[inline]
     pub(crate) fn count(&self, event: Event) {
-        self.bump(event);
+        self.bump(event, 1);
+    }
+
+    pub(crate) fn add(&self, event: Event, count: u64) {
+        self.bump(event, count);
     }
 
     /// A number that this table has never used before.
     pub(super) fn nonce(&self) -> u64 {
-        let (shard, count) = self.bump(Event::Nonce);
+        let (shard, count) = self.bump(Event::Nonce, 1);
         ((shard as u64) << NONCE_COUNT_BITS) | (count & ((1 << NONCE_COUNT_BITS) - 1))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use super::{Found, Outcome, Rule, Table};
+use super::{CompactSet, ExactSet, Outcome, Rule, Set, Table};
 
 /// `burst` units a key in each epoch; a state is the epoch and the units used in it.
 #[derive(Clone, Copy)]
@@ -40,9 +40,8 @@ impl Rule for Epochs {
 const THREADS: u64 = 8;
 const BURST: u64 = 5;
 
-fn charge(table: &Table, id: u64, rule: Epochs) -> bool {
-    let approached: Option<Found> = table.approach(id);
-    matches!(table.charge(approached, id, rule, false), Outcome::Charged(_))
+fn charge<S: Set>(table: &Table<S>, id: u64, rule: Epochs) -> bool {
+    matches!(table.charge(table.approach(id), id, rule, false), Outcome::Charged(_))
 }
 
 /// A generator of numbers that depends on nothing but its seed (`SplitMix64`).
@@ -56,10 +55,9 @@ fn random(seed: &mut u64) -> u64 {
 /// In each epoch as many keys as fit are asked for far more often than their burst, by all threads at once, while one
 /// of them sweeps. The keys change from epoch to epoch, so each epoch takes the slots of the one before over. Each key
 /// must get exactly its burst.
-#[test]
-fn every_key_gets_exactly_its_burst() {
+fn every_key_gets_exactly_its_burst<S: Set>() {
     const EPOCHS: u64 = 3_000;
-    let table = Table::new(16, 4).unwrap();
+    let table = Table::<S>::new(16, 4).unwrap();
     let counts: Vec<HashMap<u64, AtomicU64>> = (1..=EPOCHS)
         .map(|epoch| {
             let mut seed = epoch;
@@ -106,10 +104,9 @@ fn every_key_gets_exactly_its_burst() {
 }
 
 /// Fresh keys that all threads ask for at the same moment: a limit of one admits exactly one.
-#[test]
-fn one_of_sixteen() {
+fn one_of_sixteen<S: Set>() {
     const ROUNDS: u64 = 10_000;
-    let table = Table::new(1_000, 4).unwrap();
+    let table = Table::<S>::new(1_000, 4).unwrap();
     let admitted: Vec<AtomicU64> = (0..ROUNDS).map(|_| AtomicU64::new(0)).collect();
     let barrier = Barrier::new(16);
     thread::scope(|scope| {
@@ -134,10 +131,46 @@ fn one_of_sixteen() {
     assert!(admitted.iter().all(|admitted| admitted.load(Ordering::Relaxed) == 1));
 }
 
+#[test]
+fn every_key_gets_exactly_its_burst_in_exact_memory() {
+    every_key_gets_exactly_its_burst::<ExactSet>();
+}
+
+#[test]
+fn every_key_gets_exactly_its_burst_in_compact_memory() {
+    every_key_gets_exactly_its_burst::<CompactSet>();
+}
+
+#[test]
+fn one_of_sixteen_in_exact_memory() {
+    one_of_sixteen::<ExactSet>();
+}
+
+#[test]
+fn one_of_sixteen_in_compact_memory() {
+    one_of_sixteen::<CompactSet>();
+}
+
+/// The chance that a new key takes an entry for its own in a full compact table is at most the one in a million that the
+/// documentation promises.
+#[test]
+fn a_new_key_hardly_ever_shares_in_compact_memory() {
+    let table = Table::<CompactSet>::new(100_000, 1).unwrap();
+    let mut seed = 7;
+    let rule = Epochs { now: 1, burst: BURST };
+    for _ in 0..100_000 {
+        charge(&table, random(&mut seed), rule);
+    }
+    let asked = 4_000_000;
+    let shared = (0..asked).filter(|_| table.find(random(&mut seed)).is_some()).count();
+    // Sixteen slots, two thirds of them taken, and 2^24 tags: 0.64 in a million, so 2.5 are expected.
+    assert!((1..=4).contains(&shared), "{shared} of {asked} share");
+}
+
 /// Counters are exact however many threads come and go.
 #[test]
 fn counters_lose_nothing() {
-    let table = Table::new(1_000, 3).unwrap();
+    let table = Table::<ExactSet>::new(1_000, 3).unwrap();
     for _ in 0..20 {
         thread::scope(|scope| {
             for _ in 0..THREADS {
