@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::{
-    Algorithm, BuildError, Clock, CoarseClock, GlobalLimiter, Limiter, ManualClock, PreciseClock, Quota, Sweeper,
-    WhenFull,
+    Algorithm, BuildError, Clock, CoarseClock, Decision, GlobalLimiter, Limiter, ManualClock, Memory, PreciseClock,
+    Quota, Sweeper, WhenFull,
 };
 
 /// Counts the allocations of each thread.
@@ -130,6 +130,8 @@ fn checks_never_allocate() {
                 let decision = limiter.check(&(key % 1_000));
                 std::hint::black_box((decision.remaining(), decision.retry_after(), decision.reset_after()));
                 std::hint::black_box(limiter.peek(&key).is_allowed());
+                let mut decisions = [Decision::default(); 3];
+                std::hint::black_box(limiter.check_many(&[key, key + 1, key], &mut decisions));
             }
             limiter.sweep();
             assert_eq!(ALLOCATIONS.get(), before);
@@ -139,28 +141,80 @@ fn checks_never_allocate() {
 
 #[test]
 fn memory_is_what_was_said_for_any_key() {
-    fn bytes<K>(capacity: usize) -> usize {
-        Limiter::<K>::builder(Quota::per_second(1)).capacity(capacity).build().unwrap().memory_bytes()
+    fn bytes<K>(capacity: usize, memory: Memory) -> usize {
+        let builder = Limiter::<K>::builder(Quota::per_second(1)).capacity(capacity);
+        builder.memory(memory).build().unwrap().memory_bytes()
     }
     for capacity in [100, 101, 128, 500, 1_000, 4_321, 100_000, 1_000_000] {
-        for bytes in [bytes::<u64>(capacity), bytes::<IpAddr>(capacity), bytes::<String>(capacity)] {
-            assert!(bytes <= 32 * capacity, "{bytes} bytes for {capacity} keys");
+        for (memory, least, most) in [(Memory::Exact, 100, 32), (Memory::Compact, 1_000, 16)] {
+            let sizes =
+                [bytes::<u64>(capacity, memory), bytes::<IpAddr>(capacity, memory), bytes::<String>(capacity, memory)];
+            for bytes in sizes {
+                assert!(capacity < least || bytes <= most * capacity, "{bytes} bytes for {capacity} keys");
+            }
         }
     }
 }
 
-/// Fewer than one in ten thousand live keys is displaced while no more than the capacity are held.
+/// Fewer than one in ten thousand live keys is displaced while no more than the capacity are held. In compact memory
+/// some may share, at most one in a million.
 #[test]
 fn a_full_table_holds_its_capacity() {
     let capacity = 1_000_000;
-    let (limiter, _) = manual::<usize>(Quota::per_hour(2), capacity);
-    (0..capacity).for_each(|key| assert!(limiter.check(&key).is_allowed()));
+    for (memory, most_shared) in [(Memory::Exact, 0), (Memory::Compact, 3)] {
+        let builder = Limiter::<usize>::builder(Quota::per_hour(2)).capacity(capacity).memory(memory);
+        let limiter = builder.clock(ManualClock::new()).build().unwrap();
+        (0..capacity).for_each(|key| assert!(limiter.check(&key).is_allowed()));
+        let stats = limiter.stats();
+        assert_eq!((stats.allowed, stats.taken_over), (1_000_000, 0));
+        let shared = 1_000_000 - stats.inserted;
+        assert!(shared <= most_shared, "{shared} share in {memory:?}");
+        assert!(stats.displaced < 100, "{} displaced", stats.displaced);
+        assert_eq!(limiter.len(), capacity - usize::try_from(stats.displaced + shared).unwrap());
+        let known = (0..capacity).filter(|key| limiter.peek(key).remaining() == 1).count();
+        assert_eq!(known, limiter.len() - usize::try_from(shared).unwrap());
+    }
+}
+
+#[test]
+fn a_batch_checks_as_many_keys_as_there_is_room_for() {
+    let (limiter, _) = manual::<u64>(Quota::per_hour(1), 1_000);
+    let mut decisions = [Decision::default(); 100];
+    assert_eq!(limiter.check_many(&[1, 2, 3], &mut decisions), 3);
+    assert!(decisions[..3].iter().all(Decision::is_allowed));
+    assert!(!decisions[3].is_allowed(), "what lies beyond is not touched");
+    assert_eq!(limiter.check_many(&[4, 5, 6], &mut decisions[..2]), 2);
+    assert_eq!(limiter.peek(&6).remaining(), 1, "a key for which there is no room is not charged");
+    assert_eq!(limiter.check_many(&[], &mut decisions), 0);
+    assert_eq!(limiter.check_many(&[7], &mut []), 0);
     let stats = limiter.stats();
-    assert_eq!((stats.allowed, stats.inserted, stats.taken_over), (1_000_000, 1_000_000, 0));
-    assert!(stats.displaced < 100, "{} displaced", stats.displaced);
-    assert_eq!(limiter.len(), capacity - usize::try_from(stats.displaced).unwrap());
-    let known = (0..capacity).filter(|key| limiter.peek(key).remaining() == 1).count();
-    assert_eq!(known, limiter.len());
+    assert_eq!((stats.allowed, stats.refused, stats.inserted), (5, 0, 5));
+}
+
+/// Whatever a clock does meanwhile.
+#[test]
+fn a_batch_reads_the_clock_once() {
+    struct Counts(std::sync::atomic::AtomicU64);
+
+    impl Clock for Counts {
+        fn now(&self) -> u64 {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+
+    let limiter = Limiter::<u64>::builder(Quota::per_hour(1)).capacity(1_000).clock(Counts(0.into())).build().unwrap();
+    let before = limiter.clock().0.load(std::sync::atomic::Ordering::Relaxed);
+    let keys: Vec<u64> = (0..200).collect();
+    assert_eq!(limiter.check_many(&keys, &mut vec![Decision::default(); 200]), 200);
+    assert_eq!(limiter.clock().0.load(std::sync::atomic::Ordering::Relaxed), before + 1);
+}
+
+#[test]
+fn a_decision_that_was_never_made_gives_nothing() {
+    let never = Decision::default();
+    assert!(!never.is_allowed());
+    assert_eq!((never.limit(), never.remaining()), (0, 0));
+    assert!(never.retry_after() > 365 * 500 * (86_400 * SECOND));
 }
 
 #[test]
@@ -370,12 +424,37 @@ fn impossible_limiters_are_errors() {
     }
     let horizon = Limiter::<str>::builder(Quota::per_second(1)).horizon(Duration::MAX).build().map(drop);
     assert!(matches!(horizon, Err(BuildError::HorizonTooLong { .. })), "{horizon:?}");
+    let windows = Limiter::<str>::builder(Quota::per_second(1).with_algorithm(Algorithm::FixedWindow));
+    assert_eq!(
+        windows.memory(Memory::Compact).build().map(drop).unwrap_err().to_string(),
+        "fixed-window does not fit into compact memory; use token-bucket, or exact memory"
+    );
     let counter = Quota::per_second(1 << 20).with_algorithm(Algorithm::SlidingWindowCounter);
     assert_eq!(
         build(counter).to_string(),
         "a limit of 1048576 is too large for sliding-window-counter with this period and horizon; it can be at most \
          1048575, or use token-bucket"
     );
+}
+
+/// The longest horizon that an error names is possible, and the rates that the documentation names fit.
+#[test]
+fn compact_memory_says_how_far_it_reaches() {
+    let build = |quota: Quota, horizon: Option<Duration>| {
+        let builder = Limiter::<str>::builder(quota).memory(Memory::Compact);
+        match horizon {
+            Some(horizon) => builder.horizon(horizon).build().map(drop),
+            None => builder.build().map(drop),
+        }
+    };
+    assert_eq!(build(Quota::per_second(1_700), None), Ok(()));
+    for quota in [Quota::per_second(2_000), Quota::per_second(1_000_000), Quota::per_second(999_999_937)] {
+        let Err(BuildError::HorizonTooLong { longest }) = build(quota, None) else { panic!("{quota} fits") };
+        assert!(longest > SECOND, "{longest:?}");
+        assert_eq!(build(quota, Some(longest)), Ok(()), "{quota} for {longest:?}");
+        assert!(build(quota, Some(longest * 9 / 8)).is_err());
+    }
+    assert_eq!(build(Quota::per_second(5_000_000), Some(86_400 * SECOND)), Ok(()));
 }
 
 #[test]

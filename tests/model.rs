@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Algorithm, Limiter, ManualClock, Quota};
+use tollgate::{Algorithm, Decision, Limiter, ManualClock, Memory, Quota};
 
 /// What a model says: allowed, remaining, `retry_after`, `reset_after`; the times in nanoseconds.
 type Answer = (bool, u64, u64, u64);
@@ -160,9 +160,9 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(quota: Quota, horizon: Duration) -> Self {
+    fn new(quota: Quota, memory: Memory, horizon: Duration) -> Self {
         let clock = ManualClock::at(START);
-        let builder = Limiter::builder(quota).capacity(10).clock(clock.clone()).horizon(horizon);
+        let builder = Limiter::builder(quota).capacity(10).memory(memory).clock(clock.clone()).horizon(horizon);
         Self { quota, clock, limiter: builder.build().unwrap(), model: model(&quota) }
     }
 
@@ -181,6 +181,42 @@ impl Subject {
     }
 }
 
+/// Follows the model through all `steps`; who is refused is admitted after exactly the wait that was named.
+fn follow(mut subject: Subject, steps: Vec<(i64, u64)>) -> Result<(), TestCaseError> {
+    let period = subject.quota.period().as_nanos() as i64;
+    let mut now = START;
+    for (thousandths, dice) in steps {
+        now = now.saturating_add_signed(period / 1_000 * thousandths + thousandths % 7);
+        let cost = cost_of(&subject.quota, dice);
+        let wait = subject.ask(now, cost)?;
+        if wait == 0 {
+            continue;
+        }
+        let early = subject.ask(now + wait - 1, cost)?;
+        prop_assert_eq!(early, 1, "a nanosecond before its turn");
+        if dice % 2 == 0 {
+            now += wait;
+            prop_assert_eq!(subject.ask(now, cost)?, 0, "at its turn");
+        }
+    }
+    Ok(())
+}
+
+/// Where the memory is compact an hour's horizon gives ticks of some 7 ns, else nine years' one of about 0.1 ns.
+fn with_coarse_ticks(quota: Quota, memory: Memory) -> (Limiter<str, ManualClock>, ManualClock) {
+    let clock = ManualClock::at(START);
+    let builder = Limiter::builder(quota).capacity(10).clock(clock.clone()).memory(memory);
+    let builder = if memory == Memory::Compact { builder.horizon(Duration::from_secs(3_600)) } else { builder };
+    (builder.build().unwrap(), clock)
+}
+
+/// The most units a second that fit into compact memory for an hour.
+const MOST_COMPACT: u64 = 100_000_000;
+
+fn memories() -> impl Strategy<Value = Memory> {
+    prop_oneof![Just(Memory::Exact), Just(Memory::Compact)]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -188,23 +224,44 @@ proptest! {
     /// admitted after exactly the wait that was named.
     #[test]
     fn decides_like_the_model(quota in quotas(), steps in steps()) {
-        let mut subject = Subject::new(quota, Duration::from_secs(400 * 3_600));
-        let period = quota.period().as_nanos() as i64;
-        let mut now = START;
-        for (thousandths, dice) in steps {
-            now = now.saturating_add_signed(period / 1_000 * thousandths + thousandths % 7);
-            let cost = cost_of(&quota, dice);
-            let wait = subject.ask(now, cost)?;
-            if wait == 0 {
-                continue;
-            }
-            let early = subject.ask(now + wait - 1, cost)?;
-            prop_assert_eq!(early, 1, "a nanosecond before its turn");
-            if dice % 2 == 0 {
-                now += wait;
-                prop_assert_eq!(subject.ask(now, cost)?, 0, "at its turn");
+        follow(Subject::new(quota, Memory::Exact, Duration::from_secs(400 * 3_600)), steps)?;
+    }
+
+    /// So do they in compact memory, where the horizon is so short that its ticks are exact too.
+    #[test]
+    fn decides_like_the_model_in_compact_memory(
+        limit in 1_u64..10,
+        period in 1_000_u64..1_000_000,
+        burst in 1_u64..40,
+        steps in steps(),
+    ) {
+        let quota = Quota::with_period(limit, Duration::from_nanos(period)).with_burst(burst);
+        follow(Subject::new(quota, Memory::Compact, Duration::from_secs(10)), steps)?;
+    }
+
+    /// A batch decides as single checks at the same moment would, keys that come more than once included.
+    #[test]
+    fn batches_decide_like_single_checks(
+        quota in quotas(),
+        memory in memories(),
+        batches in prop::collection::vec((prop::collection::vec(0_u8..20, 0..90), 0_u64..3_000), 1..8),
+    ) {
+        let memory = if quota.algorithm() == Algorithm::TokenBucket { memory } else { Memory::Exact };
+        let clock = ManualClock::at(START);
+        let build = || {
+            let builder = Limiter::<u8>::builder(quota).capacity(10_000).memory(memory).clock(clock.clone());
+            builder.horizon(Duration::from_secs(300)).build().unwrap()
+        };
+        let (batched, single) = (build(), build());
+        for (keys, thousandths) in batches {
+            clock.advance(quota.period() / 1_000 * thousandths as u32);
+            let mut decisions = vec![Decision::default(); keys.len()];
+            prop_assert_eq!(batched.check_many(&keys, &mut decisions), keys.len());
+            for (key, decision) in keys.iter().zip(&decisions) {
+                prop_assert_eq!(format!("{decision:?}"), format!("{:?}", single.check(key)));
             }
         }
+        prop_assert_eq!(batched.stats(), single.stats());
     }
 
     /// No window of any length holds more than the algorithm allows, however odd the rate and coarse the tick: the
@@ -214,13 +271,15 @@ proptest! {
         limit in prop_oneof![1_u64..1_000_000_000, Just(999_999_937)],
         burst in 1_u64..20,
         algorithm in algorithms(),
+        memory in memories(),
         steps in prop::collection::vec((0_u64..4, 1_u64..4), 1..200),
     ) {
+        let memory = if algorithm == Algorithm::TokenBucket { memory } else { Memory::Exact };
+        let limit = if memory == Memory::Compact { limit % MOST_COMPACT + 1 } else { limit };
         let limit = if algorithm == Algorithm::SlidingWindowCounter { limit % 1_000_000 + 1 } else { limit };
         let quota = Quota::per_second(limit).with_algorithm(algorithm);
         let quota = if algorithm.takes_burst() { quota.with_burst(burst) } else { quota };
-        let clock = ManualClock::at(START);
-        let limiter = Limiter::<str, _>::builder(quota).capacity(10).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = with_coarse_ticks(quota, memory);
         let interval = 1_000_000_000 / limit;
         let mut admitted = Vec::new();
         let mut now = START;
@@ -249,27 +308,58 @@ proptest! {
 
     /// Odd rates keep their promise too where ticks are coarse: admitted at the wait, not a nanosecond earlier.
     #[test]
-    fn waits_are_exact_with_coarse_ticks(limit in 1_u64..500_000_000, burst in 1_u64..20, cost in 1_u64..20) {
+    fn waits_are_exact_with_coarse_ticks(
+        limit in 1_u64..500_000_000,
+        memory in memories(),
+        burst in 1_u64..20,
+        cost in 1_u64..20,
+    ) {
+        let limit = if memory == Memory::Compact { limit % MOST_COMPACT + 1 } else { limit };
         let quota = Quota::per_second(limit).with_burst(burst);
-        let clock = ManualClock::at(START);
-        let limiter = Limiter::<str, _>::builder(quota).capacity(10).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = with_coarse_ticks(quota, memory);
         let cost = cost.min(burst);
         prop_assert!(limiter.check_n("key", burst).unwrap().is_allowed(), "a new key has its whole burst");
         let refused = limiter.check_n("key", cost).unwrap();
         let wait = refused.retry_after();
-        // The exact wait, and at most a nanosecond and a millionth more.
+        // The exact wait, and at most two ticks and a millionth more.
+        let ticks = if memory == Memory::Compact { 2 * 8 } else { 2 };
         let exact = u128::from(cost) * 1_000_000_000 / u128::from(limit);
-        prop_assert!((exact..=exact + 2 + exact / 1_000_000).contains(&wait.as_nanos()), "{wait:?} for {exact} ns");
+        prop_assert!((exact..=exact + ticks + exact / 1_000_000).contains(&wait.as_nanos()), "{wait:?} for {exact} ns");
         clock.advance(wait - Duration::from_nanos(1));
         prop_assert_eq!(limiter.check_n("key", cost).unwrap().retry_after(), Duration::from_nanos(1));
         clock.advance(Duration::from_nanos(1));
         prop_assert!(limiter.check_n("key", cost).unwrap().is_allowed());
     }
 
+    /// A new key, and one that is idle again, gets its whole burst at any one moment, unit by unit, however odd the rate.
+    #[test]
+    fn a_burst_is_whole(
+        limit in prop_oneof![1_u64..=15_000, Just(17), Just(100), Just(9_973)],
+        per in prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400), 1_u64..100_000],
+        burst in 1_u64..300,
+        start in START..START + 1_000_000_000_000,
+        pauses in prop::collection::vec(0_u64..1_000_000_000, 1..4),
+    ) {
+        let quota = Quota::with_period(limit, Duration::from_secs(per)).with_burst(burst);
+        let clock = ManualClock::at(start);
+        let limiter = Limiter::<str, _>::builder(quota).capacity(10).clock(clock.clone()).build().unwrap();
+        for pause in pauses {
+            clock.advance(Duration::from_nanos(pause));
+            for left in (0..burst).rev() {
+                let decision = limiter.check("key");
+                prop_assert!(decision.is_allowed(), "{quota}: {left} of the burst are left");
+                prop_assert_eq!(decision.remaining(), left);
+            }
+            let refused = limiter.check("key");
+            prop_assert!(!refused.is_allowed(), "{quota} gave more than its burst");
+            clock.advance(refused.reset_after());
+        }
+    }
+
     /// A key that is idle and swept is as good as one that was never swept.
     #[test]
     fn sweeping_changes_no_decision(quota in quotas(), steps in steps()) {
-        let mut subject = Subject::new(quota, Duration::from_secs(400 * 3_600));
+        let mut subject = Subject::new(quota, Memory::Exact, Duration::from_secs(400 * 3_600));
         let period = quota.period().as_nanos() as u64;
         let mut now = START;
         for (thousandths, dice) in steps {

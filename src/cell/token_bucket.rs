@@ -4,10 +4,17 @@
 //! `new = max(TAT, now) + cost * T`, admitted when `new - now <= burst * T`, with `T` the emission interval.
 //!
 //! Time is counted in ticks, chosen for the quota so that `T` is a whole number of them and nothing is ever rounded
-//! while units are added. Where the rate allows it a tick is `1 / L` ns for a limit `L` in lowest terms of the period,
-//! which makes every decision exact in rational arithmetic. Elsewhere the clock's nanoseconds are rounded to ticks,
-//! down when a decision asks and up when a bucket begins to fill, so that nothing is ever admitted early. Where a state
-//! has few bits a tick may be many nanoseconds; a unit is a whole number of them all the same.
+//! while units are added:
+//!
+//! 1. Where they fit, ticks of `1 / L` ns for a limit `L` in lowest terms of the period make every decision exact in
+//!    rational arithmetic.
+//! 2. Else, as many ticks a nanosecond as fit, and `T` rounded up to a whole number of them, if that makes the rate at
+//!    most a millionth too slow.
+//! 3. Else (odd rates of more than some 15,000 units a second, or states of few bits), ticks that are a fraction of `T`.
+//!    The clock's nanoseconds are then rounded to ticks, down when a decision asks and up when a bucket begins to fill.
+//!    So a burst that comes unit by unit within one tick gets its last unit with the next tick.
+//!
+//! In none of them is anything admitted early.
 
 use crate::error::BuildError;
 use crate::quota::Quota;
@@ -44,16 +51,9 @@ impl TokenBucket {
                 longest: Timeline::horizon(longest_span.saturating_sub(burst_ns)),
             });
         }
-        let divisor = gcd(quota.limit(), quota.period_ns());
-        let (exact_rate, exact_interval) = (quota.limit() / divisor, quota.period_ns() / divisor);
-        let (interval, rate, shift) = if u128::from(exact_rate) * span <= ticks {
-            (exact_interval, exact_rate, 0)
-        } else {
-            // At least 1, since the span is not too long; a burst of them is at most `ticks`.
-            let interval = (ticks * period / (limit * span)) as u64;
-            let (rate, shift) = fixed_point(u128::from(interval) * limit, quota.period_ns());
-            (interval, rate, shift)
-        };
+        let (interval, rate, shift) = exact_ticks(quota, span, ticks)
+            .or_else(|| whole_ticks(quota, span, ticks))
+            .map_or_else(|| fitted_ticks(quota, span, ticks), |(interval, rate)| (interval, rate, 0));
         Ok(Self { interval, capacity: interval * quota.burst(), rate, shift })
     }
 
@@ -125,6 +125,35 @@ impl Cell for TokenBucket {
     fn idle_at(&self, tat: u64, _now: u64) -> u64 {
         self.first_ns(tat)
     }
+}
+
+/// Ticks a unit and ticks a nanosecond with which nothing is ever rounded, if `ticks` of them cover `span` nanoseconds.
+fn exact_ticks(quota: &Quota, span: u128, ticks: u128) -> Option<(u64, u64)> {
+    let divisor = gcd(quota.limit(), quota.period_ns());
+    let (rate, interval) = (quota.limit() / divisor, quota.period_ns() / divisor);
+    (u128::from(rate) * span <= ticks).then_some((interval, rate))
+}
+
+/// The least ticks a unit with which rounding it up makes the rate at most a millionth too slow.
+const FINE: u128 = 1_000_000;
+
+/// Whole ticks a nanosecond, as many as possible, and a unit rounded up to a whole number of them; if it is still fine
+/// enough. A moment is never rounded, so a burst is whole whenever it comes.
+fn whole_ticks(quota: &Quota, span: u128, ticks: u128) -> Option<(u64, u64)> {
+    // A burst is longer by its rounding.
+    let rate = ticks / (span + span / FINE + 1);
+    let interval = (rate * u128::from(quota.period_ns())).div_ceil(u128::from(quota.limit()));
+    (interval >= FINE).then_some((interval as u64, rate as u64))
+}
+
+/// Ticks of such a length that a unit is a whole number of them, and `ticks` cover `span` nanoseconds: ticks a unit,
+/// and ticks a nanosecond times a power of two.
+fn fitted_ticks(quota: &Quota, span: u128, ticks: u128) -> (u64, u64, u32) {
+    let (limit, period) = (u128::from(quota.limit()), u128::from(quota.period_ns()));
+    // At least 1, since the span is not too long; a burst of them is at most `ticks`.
+    let interval = (ticks * period / (limit * span)) as u64;
+    let (rate, shift) = fixed_point(u128::from(interval) * limit, quota.period_ns());
+    (interval, rate, shift)
 }
 
 const fn gcd(a: u64, b: u64) -> u64 {
