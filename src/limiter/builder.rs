@@ -51,7 +51,8 @@ pub enum Memory {
     ///
     /// Time is counted in ticks, a whole number of them for each unit: 2^39 cover the [horizon](Builder::horizon) and
     /// the time of a burst. With the nine years of the default a tick is half a millisecond and a quota may give up to
-    /// 1,700 units a second; with a day a tick is 0.2 µs. A refill may come a tick late, and none comes early.
+    /// 1,700 units a second; with a day a tick is 0.2 µs. A refill may come a tick late, and none comes early; of a burst
+    /// that comes unit by unit within one tick the last unit may have to wait for the next.
     Compact,
 }
 
