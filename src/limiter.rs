@@ -313,7 +313,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     }
 
     /// The bytes that it occupies, all told: it never takes more. At most 32 for each key of the capacity (16 with
-    /// [`Memory::Compact`]), from a capacity of 100 keys up and with a hasher and a clock of the usual size.
+    /// [`Memory::Compact`]), from a capacity of 100 keys (1,000) up and with a hasher and a clock of the usual size.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + with!(&self.slots, table => table.memory_bytes())
