@@ -28,6 +28,14 @@ pub enum BuildError {
         /// The longest horizon that is possible with this quota.
         longest: Duration,
     },
+    /// The time that the burst takes to come back is more than half of what a state can span; see
+    /// [`HorizonTooLong`](Self::HorizonTooLong).
+    BurstTooLong {
+        /// The burst that was asked for, in units.
+        burst: u64,
+        /// The largest that fits with a horizon as long as itself.
+        largest: u64,
+    },
     /// [`Memory::Compact`](crate::Memory::Compact) has room for a token bucket only.
     NotCompact {
         /// The algorithm that was asked for.
@@ -65,6 +73,9 @@ impl fmt::Display for BuildError {
             ),
             Self::HorizonTooLong { longest } => {
                 write!(f, "the horizon is too long for this quota; it can be at most {longest:?}")
+            }
+            Self::BurstTooLong { burst, largest } => {
+                write!(f, "a burst of {burst} is too large for this rate and this memory; it can be at most {largest}")
             }
             Self::NotCompact { algorithm } => {
                 write!(f, "{algorithm} does not fit into compact memory; use token-bucket, or exact memory")

@@ -243,6 +243,9 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
                 *place = id;
                 fetched += 1;
             }
+            if fetched == 0 {
+                break;
+            }
             let now = *now.get_or_insert_with(|| self.now());
             for (decision, &id) in decisions.iter_mut().zip(&batch[..fetched]) {
                 *decision = self.decide_at(table, None, id, now, 1);

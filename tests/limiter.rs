@@ -162,8 +162,10 @@ fn memory_is_what_was_said_for_any_key() {
 fn a_full_table_holds_its_capacity() {
     let capacity = 1_000_000;
     for (memory, most_shared) in [(Memory::Exact, 0), (Memory::Compact, 3)] {
+        // Seeds of its own: others would place other keys, and a few in a thousand tables would share more.
+        let hasher = ahash::RandomState::with_seeds(1, 2, 3, 4);
         let builder = Limiter::<usize>::builder(Quota::per_hour(2)).capacity(capacity).memory(memory);
-        let limiter = builder.clock(ManualClock::new()).build().unwrap();
+        let limiter = builder.hasher(hasher).clock(ManualClock::new()).build().unwrap();
         (0..capacity).for_each(|key| assert!(limiter.check(&key).is_allowed()));
         let stats = limiter.stats();
         assert_eq!((stats.allowed, stats.taken_over), (1_000_000, 0));
@@ -203,10 +205,13 @@ fn a_batch_reads_the_clock_once() {
     }
 
     let limiter = Limiter::<u64>::builder(Quota::per_hour(1)).capacity(1_000).clock(Counts(0.into())).build().unwrap();
-    let before = limiter.clock().0.load(std::sync::atomic::Ordering::Relaxed);
+    let readings = || limiter.clock().0.load(std::sync::atomic::Ordering::Relaxed);
+    let before = readings();
     let keys: Vec<u64> = (0..200).collect();
-    assert_eq!(limiter.check_many(&keys, &mut vec![Decision::default(); 200]), 200);
-    assert_eq!(limiter.clock().0.load(std::sync::atomic::Ordering::Relaxed), before + 1);
+    assert_eq!(limiter.check_many(&keys, &mut vec![Decision::default(); 300]), 200);
+    assert_eq!(readings(), before + 1);
+    assert_eq!(limiter.check_many(&[], &mut vec![Decision::default(); 300]), 0);
+    assert_eq!(readings(), before + 1, "nothing to decide");
 }
 
 #[test]
@@ -455,6 +460,12 @@ fn compact_memory_says_how_far_it_reaches() {
         assert!(build(quota, Some(longest * 9 / 8)).is_err());
     }
     assert_eq!(build(Quota::per_second(5_000_000), Some(86_400 * SECOND)), Ok(()));
+
+    // No horizon is short enough for a burst that takes longer than states can span.
+    let long_burst = Quota::per_second(1_000_000).with_burst(1 << 40);
+    let error = build(long_burst, Some(SECOND)).unwrap_err();
+    assert_eq!(error, BuildError::BurstTooLong { burst: 1 << 40, largest: (1 << 38) - 1 });
+    assert_eq!(build(long_burst.with_burst((1 << 38) - 1), Some(SECOND)), Ok(()));
 }
 
 #[test]

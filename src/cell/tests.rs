@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Cell, NEW, Policy, ask};
+use super::{Cell, NEW, Policy, STATE_BITS, ask};
+use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
 use crate::timeline::Timeline;
 
@@ -73,6 +74,38 @@ proptest! {
         prop_assert!(same(&policy, state, NEW, now + wait));
         prop_assert!(wait == 0 || !is_idle(now + wait - 1));
         prop_assert_eq!(ask!(&policy, cell => cell.debt(state, now)) == 0, is_idle(now));
+    }
+}
+
+proptest! {
+    /// At the end of the longest timeline that a quota can have, the state of a whole burst still fits its bits.
+    #[test]
+    fn states_fit_their_bits(
+        limit in 1_u64..1 << 40,
+        period_bits in 0_u32..61,
+        period in any::<u64>(),
+        burst_bits in 0_u32..40,
+        burst in any::<u64>(),
+        bits in prop_oneof![Just(STATE_BITS), Just(39)],
+        clock in any::<u64>(),
+    ) {
+        let quota = Quota::with_period(limit, Duration::from_nanos(period % (1 << period_bits) + limit))
+            .with_burst(burst % (1 << burst_bits) + 1);
+        prop_assume!(quota.validate().is_ok());
+        // The longest possible horizon and burst, or shorter ones that are said to be possible.
+        let (horizon, quota) = match Policy::small(&quota, &Timeline::new(clock, Duration::MAX), bits) {
+            Ok(_) => (Duration::MAX, quota),
+            Err(BuildError::HorizonTooLong { longest }) => (longest, quota),
+            Err(BuildError::BurstTooLong { largest, .. }) => (Duration::ZERO, quota.with_burst(largest)),
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        };
+        let timeline = Timeline::new(clock, horizon);
+        let policy = match Policy::small(&quota, &timeline, bits) {
+            Ok(policy) => policy,
+            Err(error) => return Err(TestCaseError::fail(format!("{quota} for {horizon:?}: {error}"))),
+        };
+        let state = policy.charge(NEW, timeline.end(), quota.burst());
+        prop_assert!(state.is_some_and(|state| state < 1 << bits), "{policy:?}: {state:?}");
     }
 }
 

@@ -47,9 +47,7 @@ impl TokenBucket {
         let ticks = (1_u128 << bits) - 2;
         let longest_span = (ticks * period / limit).min((1 << STATE_BITS) - 2);
         if span > longest_span {
-            return Err(BuildError::HorizonTooLong {
-                longest: Timeline::horizon(longest_span.saturating_sub(burst_ns)),
-            });
+            return Err(too_long(quota, burst_ns, longest_span));
         }
         let (interval, rate, shift) = exact_ticks(quota, span, ticks)
             .or_else(|| whole_ticks(quota, span, ticks))
@@ -127,6 +125,17 @@ impl Cell for TokenBucket {
     }
 }
 
+/// What is to be shortened where a horizon and a burst together are longer than states can span: the burst if it takes
+/// more than half of that by itself.
+fn too_long(quota: &Quota, burst_ns: u128, longest_span: u128) -> BuildError {
+    let largest = longest_span / 2 * u128::from(quota.limit()) / u128::from(quota.period_ns());
+    let largest = u64::try_from(largest).unwrap_or(u64::MAX).max(1);
+    if quota.burst() > largest {
+        return BuildError::BurstTooLong { burst: quota.burst(), largest };
+    }
+    BuildError::HorizonTooLong { longest: Timeline::horizon(longest_span.saturating_sub(burst_ns)) }
+}
+
 /// Ticks a unit and ticks a nanosecond with which nothing is ever rounded, if `ticks` of them cover `span` nanoseconds.
 fn exact_ticks(quota: &Quota, span: u128, ticks: u128) -> Option<(u64, u64)> {
     let divisor = gcd(quota.limit(), quota.period_ns());
@@ -140,8 +149,8 @@ const FINE: u128 = 1_000_000;
 /// Whole ticks a nanosecond, as many as possible, and a unit rounded up to a whole number of them; if it is still fine
 /// enough. A moment is never rounded, so a burst is whole whenever it comes.
 fn whole_ticks(quota: &Quota, span: u128, ticks: u128) -> Option<(u64, u64)> {
-    // A burst is longer by its rounding.
-    let rate = ticks / (span + span / FINE + 1);
+    // A burst is longer by its rounding, at most one in FINE - 1.
+    let rate = ticks / (span + span / (FINE - 1) + 1);
     let interval = (rate * u128::from(quota.period_ns())).div_ceil(u128::from(quota.limit()));
     (interval >= FINE).then_some((interval as u64, rate as u64))
 }

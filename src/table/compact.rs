@@ -122,8 +122,8 @@ impl Set for CompactSet {
     }
 
     #[inline]
-    fn was_of(&self, _place: usize, word: Word, id: u64) -> bool {
-        word.tag() == tag(id)
+    fn was_of(&self, place: usize, word: Word, id: u64) -> bool {
+        self.shows(place, word, id)
     }
 
     #[inline]
