@@ -1,0 +1,80 @@
+//! Plots for the documentation.
+
+use std::fs;
+use std::ops::Range;
+
+use plotters::prelude::*;
+
+use super::report::docs;
+
+pub struct Axis {
+    pub name: &'static str,
+    /// What a place on the axis is called; a logarithmic axis is one of exponents.
+    pub label: fn(f64) -> String,
+}
+
+pub type Line = (String, Vec<(f64, f64)>);
+
+pub struct Plot<'a> {
+    pub file: &'a str,
+    pub title: &'a str,
+    pub x: Axis,
+    pub y: Axis,
+    pub lines: &'a [Line],
+}
+
+impl Plot<'_> {
+    pub fn write(&self) {
+        let path = docs().join("plots").join(self.file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        self.draw(&SVGBackend::new(&path, (800, 480)).into_drawing_area()).unwrap();
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        area.fill(&WHITE)?;
+        let (x, y) = (self.range(|point| point.0), self.range(|point| point.1));
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(44)
+            .y_label_area_size(68)
+            .build_cartesian_2d(x, y.start.min(0.0)..y.end * 1.05)?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .x_labels(10)
+            .x_desc(self.x.name)
+            .y_desc(self.y.name)
+            .x_label_formatter(&|&at| (self.x.label)(at))
+            .y_label_formatter(&|&at| (self.y.label)(at))
+            .draw()?;
+        for (index, (name, points)) in self.lines.iter().enumerate() {
+            let color = Palette99::pick(index).to_rgba();
+            chart.draw_series(points.iter().map(|&point| Circle::new(point, 3, color.filled())))?;
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE)
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
+        area.present()
+    }
+
+    fn range(&self, coordinate: impl Fn(&(f64, f64)) -> f64) -> Range<f64> {
+        let all = self.lines.iter().flat_map(|line| &line.1).map(coordinate);
+        let (low, high) = all.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));
+        low..high
+    }
+}
+
+pub fn plain(at: f64) -> String {
+    format!("{at:.0}")
+}
