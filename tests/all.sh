@@ -22,6 +22,8 @@ part 'tests of the library alone' cargo test --locked
 part 'tests with every feature' cargo test --locked --release --all-features
 part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
 part 'benches run' cargo bench --locked --bench compare -- --test hot
+part 'latency bench runs' cargo bench --locked --bench latency -- --test
+part 'algorithms bench runs' cargo bench --locked --bench algorithms -- --test
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
     cargo test --locked --release --lib -- table::loom_tests
 dirty=$(git status --porcelain 2>/dev/null || true)

@@ -69,7 +69,7 @@ pub fn scripts() -> Vec<Script> {
 fn is_for_all(case: &Case) -> bool {
     let times: Vec<u64> = case.steps.iter().map(|step| step.0).collect();
     let span = times.last().unwrap().saturating_sub(times[0]);
-    case.exact && case.policy.period_ns % 1_000_000_000 == 0 && times.is_sorted() && span <= 86_400_000_000_000
+    case.exact && case.policy.period_ns.is_multiple_of(1_000_000_000) && times.is_sorted() && span <= 86_400_000_000_000
 }
 
 fn by_key(case: &Case) -> Vec<Script> {
