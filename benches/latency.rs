@@ -31,7 +31,7 @@ struct Effort {
     rounds: usize,
 }
 
-const FULL: Effort = Effort { keys: 1_000_000, calls: 2_000_000, rounds: 5 };
+const FULL: Effort = Effort { keys: 1_000_000, calls: 2_000_000, rounds: 3 };
 const QUICK: Effort = Effort { keys: 1_000, calls: 10_000, rounds: 1 };
 
 /// What goes on beside the thread that is measured.
