@@ -12,7 +12,7 @@ use governor::RateLimiter;
 use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
-use tollgate::{Clock, GlobalLimiter, ManualClock, PreciseClock};
+use tollgate::{BuildError, Clock, GlobalLimiter, Limiter, ManualClock, Memory, PreciseClock};
 use trypema::local::LocalRateLimiterProvider;
 use trypema::{RateLimit, RateLimitDecision, RateLimiterBuilder, WindowSize};
 
@@ -82,10 +82,7 @@ pub fn keyed<K: Key>() -> Vec<Entrant<K>> {
         Entrant {
             name: "compact memory",
             make: contender::compact,
-            judged: Judged::ByClock(|rate, clock| {
-                let builder = contender::builder(rate, 1_000).clock(clock.clone());
-                Box::new(builder.memory(tollgate::Memory::Compact).horizon(horizon(rate)).build().unwrap())
-            }),
+            judged: Judged::ByClock(|rate, clock| Box::new(compact(rate, clock))),
         },
     ]
 }
@@ -143,11 +140,17 @@ fn tollgate<K: Key>() -> Entrant<K> {
     }
 }
 
-/// The longest that compact memory can last where an emission interval is a tick, up to two days: the shorter, the finer.
-fn horizon(rate: Rate) -> Duration {
-    let units = (1 << 39) - u64::from(rate.burst) - 2;
-    let nanos = u128::from(units) * rate.interval().as_nanos();
-    Duration::from_secs(2 * 86_400).min(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+/// Compact memory that lasts two days, longer than any script, or where the quota allows no more as long as it can: the
+/// shorter, the finer its ticks.
+fn compact<K: Key>(rate: Rate, clock: &ManualClock) -> Limiter<K, ManualClock> {
+    let lasting = |horizon| {
+        let builder = contender::builder(rate, 1_000).clock(clock.clone());
+        builder.memory(Memory::Compact).horizon(horizon).build()
+    };
+    match lasting(Duration::from_secs(2 * 86_400)) {
+        Err(BuildError::HorizonTooLong { longest }) => lasting(longest).unwrap(),
+        limiter => limiter.unwrap(),
+    }
 }
 
 /// A clock that is told the time, for crates that have a trait of their own for it.

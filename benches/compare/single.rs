@@ -1,6 +1,6 @@
 //! One key for all: limiters that keep no map.
 
-use super::contenders::{Entrant, SINGLE};
+use super::contenders::SINGLE;
 use super::made;
 use super::verdicts;
 use crate::support::contender::Rate;
@@ -22,10 +22,9 @@ pub fn table(report: &Report) {
     let head =
         ["one key, ns a check", "admitted, 1 thread", "2 threads", "refused, 1 thread", "2 threads", "decisions"];
     let mut table = Table::new(head);
-    for (index, Entrant { name, .. }) in SINGLE.iter().enumerate() {
-        let verdict = &verdicts::all(&SINGLE)[index].1;
+    for (index, (name, verdict)) in verdicts::all(&SINGLE).into_iter().enumerate() {
         let costs = costs.iter().map(|costs| format!("{:.1}", costs[index]));
-        table.row([(*name).to_owned()].into_iter().chain(costs).chain([verdict.to_string()]));
+        table.row([name.to_owned()].into_iter().chain(costs).chain([verdict.to_string()]));
     }
     report.put("compare-single", &table);
 }

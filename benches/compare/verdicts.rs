@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use tollgate::ManualClock;
+use tollgate::{Clock, ManualClock};
 
 use super::contenders::{Entrant, Judged};
 use crate::support::contender::{Key, Rate};
+use crate::support::report::time;
 use crate::vectors::{Case, cases};
 
 /// A clock of ours begins here, well after any crate's own beginning of time.
@@ -21,41 +22,55 @@ pub struct Script {
     steps: Vec<(u64, u64, bool)>,
 }
 
-/// A moment at which too much or too little was admitted.
-#[derive(Clone)]
-struct Fault {
-    script: String,
-    rate: Rate,
-    admitted: u64,
-    due: u64,
+/// How a contender first leaves a script; what it does after that is no fault of its own.
+enum Fault {
+    /// What was admitted at one moment, and what fitted.
+    TooMuch { admitted: u64, due: u64, script: String },
+    /// Refused what fitted, and would have for so many nanoseconds more; nothing, where waiting cannot be tried.
+    TooLate(Option<u64>),
 }
 
 pub struct Verdict {
     scripts: usize,
-    wrong: usize,
-    worst: Option<Fault>,
+    faults: Vec<Fault>,
     at_once: bool,
 }
 
 impl Verdict {
     pub fn is_right(&self) -> bool {
-        self.wrong == 0
+        self.faults.is_empty()
+    }
+
+    /// What was admitted too much, how often, and at worst.
+    fn too_much(&self) -> Option<String> {
+        let excess = |fault: &Fault| match fault {
+            Fault::TooMuch { admitted, due, script } => {
+                Some((admitted.saturating_sub(*due), *admitted, *due, script.clone()))
+            }
+            Fault::TooLate(_) => None,
+        };
+        let count = self.faults.iter().filter_map(excess).count();
+        let (_, admitted, due, script) = self.faults.iter().filter_map(excess).max()?;
+        Some(format!("admits too much in {count} of {}: at worst {admitted} where {due} fit ({script})", self.scripts))
+    }
+
+    /// How often a refill came late, and how late.
+    fn too_late(&self) -> Option<String> {
+        let late = |fault: &Fault| match fault {
+            Fault::TooLate(late) => Some(*late),
+            Fault::TooMuch { .. } => None,
+        };
+        let count = self.faults.iter().filter_map(late).count();
+        let by = self.faults.iter().filter_map(late).max()?.map(|late| format!(", by up to {}", time(late as f64)));
+        Some(format!("refills late in {count} of {}{}", self.scripts, by.unwrap_or_default()))
     }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scripts, wrong, .. } = self;
-        let limits = if self.at_once { ", at one moment only" } else { "" };
-        match &self.worst {
-            None => write!(f, "exact in all {scripts}{limits}"),
-            Some(Fault { script, rate, admitted, due }) => write!(
-                f,
-                "wrong in {wrong} of {scripts}{limits}; at worst admits {admitted} where {due} would be right, at {} in {:?} \
-                 with a burst of {} ({script})",
-                rate.limit, rate.period, rate.burst
-            ),
-        }
+        let found: Vec<String> = self.too_much().into_iter().chain(self.too_late()).collect();
+        let verdict = if self.is_right() { format!("exact in all {}", self.scripts) } else { found.join("; ") };
+        write!(f, "{verdict}{}", if self.at_once { "; asked at one moment only" } else { "" })
     }
 }
 
@@ -111,37 +126,53 @@ impl Script {
         slow.then(|| Self { name: self.name.clone(), rate: self.rate, steps })
     }
 
-    /// What the contender admits at each moment where that differs from what is due.
-    fn faults(&self, clock: &ManualClock, charge: impl Fn(u64) -> bool) -> Vec<Fault> {
-        let moments = self.steps.chunk_by(|one, next| one.0 == next.0);
-        let mut faults = Vec::new();
-        for moment in moments {
+    /// The first moment at which the contender does not do what is due.
+    fn fault(&self, clock: &ManualClock, charge: impl Fn(u64) -> bool) -> Option<Fault> {
+        for moment in self.steps.chunk_by(|one, next| one.0 == next.0) {
             clock.set(START + moment[0].0);
-            let (mut admitted, mut due, mut differs) = (0, 0, false);
+            let (mut admitted, mut due, mut too_much) = (0, 0, false);
             for &(_, cost, expected) in moment {
                 let allowed = charge(cost);
                 admitted += u64::from(allowed) * cost;
                 due += u64::from(expected) * cost;
-                differs |= allowed != expected;
+                too_much |= allowed && !expected;
+                if expected && !allowed && !too_much {
+                    return Some(Fault::TooLate(lateness(clock, || charge(cost))));
+                }
             }
-            if differs {
-                faults.push(Fault { script: self.name.clone(), rate: self.rate, admitted, due });
+            if too_much {
+                return Some(Fault::TooMuch { admitted, due, script: self.describe() });
             }
         }
-        faults
+        None
     }
+
+    fn describe(&self) -> String {
+        let Rate { limit, period, burst } = self.rate;
+        format!("{limit} in {period:?}, burst {burst}: {}", self.name)
+    }
+}
+
+/// How long it goes on refusing, to a power of two of nanoseconds.
+fn lateness(clock: &ManualClock, charge: impl Fn() -> bool) -> Option<u64> {
+    let from = clock.now();
+    (0..40).map(|power| 1 << power).find(|late| {
+        clock.set(from + late);
+        charge()
+    })
 }
 
 /// Nothing for one that is judged elsewhere.
 pub fn judge<K: Key>(entrant: &Entrant<K>, scripts: &[Script]) -> Option<Verdict> {
     let key = K::nth(0);
-    let faults: Vec<Vec<Fault>> = match entrant.judged {
+    let at_once = matches!(entrant.judged, Judged::AtOnce);
+    let faults: Vec<Option<Fault>> = match entrant.judged {
         Judged::ByClock(make) => scripts
             .iter()
             .map(|script| {
                 let clock = ManualClock::at(START);
                 let contender = make(script.rate, &clock);
-                script.faults(&clock, |cost| contender.charge(&key, cost))
+                script.fault(&clock, |cost| contender.charge(&key, cost))
             })
             .collect(),
         Judged::AtOnce => scripts
@@ -149,18 +180,12 @@ pub fn judge<K: Key>(entrant: &Entrant<K>, scripts: &[Script]) -> Option<Verdict
             .filter_map(Script::at_once)
             .map(|script| {
                 let contender = (entrant.make)(script.rate, 1_000);
-                script.faults(&ManualClock::new(), |cost| contender.charge(&key, cost))
+                script.fault(&ManualClock::new(), |cost| contender.charge(&key, cost))
             })
             .collect(),
         Judged::Elsewhere => return None,
     };
-    let worst = faults.iter().flatten().max_by_key(|fault| fault.admitted.abs_diff(fault.due)).cloned();
-    Some(Verdict {
-        scripts: faults.len(),
-        wrong: faults.iter().filter(|faults| !faults.is_empty()).count(),
-        worst,
-        at_once: matches!(entrant.judged, Judged::AtOnce),
-    })
+    Some(Verdict { scripts: faults.len(), faults: faults.into_iter().flatten().collect(), at_once })
 }
 
 /// Each contender's name and verdict, without those that are judged elsewhere.
