@@ -92,6 +92,9 @@ fn judge_all() {
 }
 
 fn main() {
+    if flood::answer() {
+        return;
+    }
     let call = Call::read();
     if call.test {
         judge_all();

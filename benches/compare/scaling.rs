@@ -4,7 +4,7 @@ use super::contenders::{Entrant, keyed};
 use super::made;
 use crate::support::contender::Rate;
 use crate::support::measure::{Draw, cost, in_turns, lists};
-use crate::support::plot::{Axis, Line, Plot, plain};
+use crate::support::plot::{Axis, Line, Place, Plot, plain};
 use crate::support::report::grouped;
 
 const ROUNDS: usize = 3;
@@ -35,7 +35,7 @@ fn by_threads(entrants: &[Entrant<u64>], keys: u64) -> Vec<Line> {
     let contenders = made(entrants, Rate::PLENTY, keys);
     let all = lists(keys, Draw::Uniform, MOST_THREADS);
     let point = |threads: usize| {
-        // Of all threads together: on a machine with fewer processors each of them is the slower for it.
+        // Of all threads together, for on a machine with fewer processors each by itself is the slower.
         let each = |contender: &Box<_>| cost(&**contender, &all[..threads], CHECKS) / threads as f64;
         (threads as f64, in_turns(&contenders, ROUNDS, each))
     };
@@ -44,13 +44,13 @@ fn by_threads(entrants: &[Entrant<u64>], keys: u64) -> Vec<Line> {
 
 pub fn plots() {
     let entrants = keyed();
-    let cost = Axis { name: "ns a check", label: plain };
     let label = |power: f64| grouped(10_f64.powf(power).round() as u64);
     Plot {
         file: "keys.svg",
         title: "Cost of a check, one thread, by number of keys",
         x: Axis { name: "keys", label },
-        y: cost,
+        y: Axis { name: "ns a check", label: plain },
+        legend: Place::UpperLeft,
         lines: &by_keys(&entrants),
     }
     .write();
@@ -62,6 +62,7 @@ pub fn plots() {
             title: &title,
             x: Axis { name: "threads", label: plain },
             y: Axis { name: "ns a check", label: plain },
+            legend: Place::UpperRight,
             lines: &by_threads(&entrants, keys),
         }
         .write();

@@ -7,6 +7,8 @@ use plotters::prelude::*;
 
 use super::report::docs;
 
+pub use plotters::prelude::SeriesLabelPosition as Place;
+
 pub struct Axis {
     pub name: &'static str,
     /// What a place on the axis is called; a logarithmic axis is one of exponents.
@@ -20,6 +22,8 @@ pub struct Plot<'a> {
     pub title: &'a str,
     pub x: Axis,
     pub y: Axis,
+    /// Where it hides nothing.
+    pub legend: Place,
     pub lines: &'a [Line],
 }
 
@@ -27,7 +31,7 @@ impl Plot<'_> {
     pub fn write(&self) {
         let path = docs().join("plots").join(self.file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        self.draw(&SVGBackend::new(&path, (800, 480)).into_drawing_area()).unwrap();
+        self.draw(&SVGBackend::new(&path, (800, 520)).into_drawing_area()).unwrap();
     }
 
     fn draw<B: DrawingBackend>(
@@ -39,9 +43,10 @@ impl Plot<'_> {
         let mut chart = ChartBuilder::on(area)
             .caption(self.title, ("sans-serif", 20))
             .margin(12)
+            .margin_right(40)
             .x_label_area_size(44)
             .y_label_area_size(68)
-            .build_cartesian_2d(x, y.start.min(0.0)..y.end * 1.05)?;
+            .build_cartesian_2d(x, y.start.min(0.0)..y.end * 1.1)?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
@@ -61,7 +66,7 @@ impl Plot<'_> {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
+            .position(self.legend.clone())
             .background_style(WHITE)
             .border_style(BLACK.mix(0.3))
             .draw()?;
