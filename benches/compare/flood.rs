@@ -98,7 +98,7 @@ fn rows(table: &mut Table, keys: &str, rounds: usize) {
 pub fn table(report: &Report) {
     let head = ["10,000,000 new keys", "mean, ns", "longest call, CPU clock", "longest call, wall", "bytes a key"];
     let mut table = Table::new(head);
-    rows(&mut table, "u64", 3);
+    rows(&mut table, "u64", 2);
     // Once, to keep the whole short.
     rows(&mut table, "IpAddr", 1);
     report.put("compare-flood", &table);

@@ -14,7 +14,7 @@ const OTHER_ROUNDS: usize = 3;
 const CHECKS: usize = 1_000_000;
 /// Of the peers, some of which take a microsecond a check.
 const PEER_ROUNDS: usize = 3;
-const PEER_CHECKS: usize = 500_000;
+const PEER_CHECKS: usize = 250_000;
 
 const TRAFFIC: [(Rate, &str); 2] = [(Rate::PLENTY, "admitted"), (Rate::SCARCE, "refused")];
 

@@ -76,7 +76,8 @@ pub fn fill<K: Key>(contender: &dyn Contender<K>, keys: u64) {
 
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    let last = values.len() - 1;
+    f64::midpoint(values[last / 2], values[values.len() / 2])
 }
 
 /// Measures all of them in turn, `rounds` times over, and takes the median of each: what slows the machine down for a
