@@ -23,6 +23,8 @@
 //!
 //! * [`Quota`] says how much in how much time, and by which [`Algorithm`]; it has a text form, `100/min burst=20`.
 //! * [`Limiter`] gives each key a quota of its own, [`GlobalLimiter`] one to all together.
+//! * [`Limiter::check_many`] decides many keys together, several times as fast; [`Memory::Compact`] halves the memory of
+//!   token buckets.
 //! * [`Decision`] says what is left, and exactly when to come back.
 //! * [`Clock`] is where the time comes from: [`PreciseClock`], [`CoarseClock`], [`ManualClock`], or your own.
 //! * [`Sweeper`] frees the entries of keys that have come to rest, in the background; a limiter stays right, and inside

@@ -34,7 +34,7 @@ pub enum WhenFull {
 ///
 /// | | bytes a key | two keys share a budget | algorithms | refills |
 /// |---|---|---|---|---|
-/// | `Exact` | 24 | if all 64 bits of their hashes agree | all | exact, or a nanosecond or two late |
+/// | `Exact` | 24 | if all 64 bits of their hashes agree | all | exact, or a millionth of the wait or two ns late |
 /// | `Compact` | 12 | at most one in a million, for each new key of a full table | token bucket | a tick late |
 ///
 /// Take `Compact` where memory counts and an unlucky client in a million may share its budget with a stranger; where a
@@ -144,8 +144,8 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
     ///
     /// The shorter it is, the finer the limiter's ticks can be: a token bucket is exact in rational arithmetic where
     /// the limit, in lowest terms of the period in nanoseconds, is at most 2^62 ns divided by the horizon and the time
-    /// of a burst (with the nine years and a burst of a few hours: up to 15). Elsewhere a refill may come a
-    /// nanosecond or two late.
+    /// of a burst (with the nine years and a burst of a few hours: up to 15). Elsewhere a refill may come late, by a
+    /// millionth of the wait or by two nanoseconds, and never early. [`Memory::Compact`] has coarser ticks.
     pub fn horizon(self, horizon: Duration) -> Self {
         Self { horizon, ..self }
     }
