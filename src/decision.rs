@@ -36,6 +36,11 @@ impl Decision {
         Self { policy: *policy, state, now, cost, verdict }
     }
 
+    /// The state that was decided on, after the decision.
+    pub(crate) fn state(&self) -> u64 {
+        self.state
+    }
+
     /// Whether the request may go on.
     #[must_use]
     #[inline]

@@ -1,5 +1,7 @@
 //! [`GlobalLimiter`]: one quota for everything.
 
+mod leases;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use crate::error::{BuildError, CostError};
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
+
+use leases::{Lease, Leases};
 
 /// One quota for everything: a limiter without keys, in a single cell.
 ///
@@ -33,6 +37,7 @@ pub struct GlobalLimiter<C = PreciseClock> {
     timeline: Timeline,
     quota: Quota,
     clock: C,
+    leases: Option<Leases>,
 }
 
 impl GlobalLimiter {
@@ -65,7 +70,32 @@ impl<C: Clock> GlobalLimiter<C> {
     pub fn with_horizon(quota: Quota, clock: C, horizon: Duration) -> Result<Self, BuildError> {
         let timeline = Timeline::new(clock.now(), horizon);
         let policy = Policy::new(&quota, &timeline)?;
-        Ok(Self { cell: CachePadded::new(AtomicU64::new(NEW)), policy, timeline, quota, clock })
+        Ok(Self { cell: CachePadded::new(AtomicU64::new(NEW)), policy, timeline, quota, clock, leases: None })
+    }
+
+    /// Lets each thread take `units` at a time and spend them by itself, so that threads hardly ever meet at the one
+    /// cell: for a limit that many cores ask for millions of times a second, and that need not be exact. Nothing changes
+    /// if `units` is 0 or 1.
+    ///
+    /// Up to `units - 1` lie unspent with each thread that has ever checked (the first 64 at a time; any others check
+    /// exactly). So in any span of time up to that many for each thread may be admitted beyond the quota, namely those
+    /// taken before; and up to that many be refused that an exact limiter would admit, since another thread holds them. In
+    /// the long run nothing is admitted that was not taken from the quota.
+    ///
+    /// The numbers of an allowed decision are those of the moment when its thread last took units; units that lie with
+    /// threads count as used.
+    ///
+    /// ```
+    /// use tollgate::{GlobalLimiter, Quota};
+    ///
+    /// let ingress = GlobalLimiter::new(Quota::per_second(5_000_000))?.leasing(100);
+    /// assert!(ingress.check().is_allowed());
+    /// assert_eq!(ingress.peek().remaining(), 5_000_000 - 100);
+    /// # Ok::<(), tollgate::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn leasing(self, units: u64) -> Self {
+        Self { leases: (units > 1).then(|| Leases::new(units)), ..self }
     }
 
     /// Takes one unit, if it is there.
@@ -101,10 +131,19 @@ impl<C: Clock> GlobalLimiter<C> {
 
     #[inline]
     fn decide(&self, cost: u64) -> Decision {
+        if let Some(leases) = &self.leases
+            && let Some(lease) = leases.mine()
+        {
+            return self.spend(lease, leases.units(), cost);
+        }
+        let now = self.now();
+        self.charge(now, cost)
+    }
+
+    #[inline]
+    fn charge(&self, now: u64, cost: u64) -> Decision {
         let mut state = self.cell.load(Ordering::Relaxed);
-        let now = self.timeline.at(self.clock.now());
-        let charge = |state| self.policy.charge(state, now, cost);
-        while let Some(new) = charge(state) {
+        while let Some(new) = self.policy.charge(state, now, cost) {
             // Relaxed: the cell is all there is.
             match self.cell.compare_exchange_weak(state, new, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Decision::new(&self.policy, new, now, cost, Verdict::Allowed),
@@ -114,8 +153,41 @@ impl<C: Clock> GlobalLimiter<C> {
         Decision::new(&self.policy, state, now, cost, Verdict::Refused)
     }
 
+    /// Takes `cost` units from those that the thread has taken ahead, or from the cell what is missing of them.
+    #[inline]
+    fn spend(&self, lease: &Lease, units: u64, cost: u64) -> Decision {
+        let left = lease.left();
+        if cost > left {
+            return self.renew(lease, units, cost - left);
+        }
+        lease.keep(left - cost);
+        let (state, now) = lease.noted();
+        Decision::new(&self.policy, state, now, cost, Verdict::Allowed)
+    }
+
+    /// Takes `missing` units from the cell: as a part of a whole lease if there is one to be had, and else by themselves.
+    #[cold]
+    fn renew(&self, lease: &Lease, units: u64, missing: u64) -> Decision {
+        let now = self.now();
+        let whole = units.min(self.policy.limit()).max(missing);
+        let (decision, taken) = match self.charge(now, whole) {
+            decision if decision.is_allowed() => (decision, whole),
+            _ => (self.charge(now, missing), missing),
+        };
+        if decision.is_allowed() {
+            lease.keep(taken - missing);
+            lease.note(decision.state(), now);
+        }
+        decision
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.timeline.at(self.clock.now())
+    }
+
     fn look(&self, cost: u64) -> Decision {
-        let now = self.timeline.at(self.clock.now());
+        let now = self.now();
         let state = self.cell.load(Ordering::Relaxed);
         let fits = cost == 0 || self.policy.charge(state, now, cost).is_some();
         Decision::new(&self.policy, state, now, cost, if fits { Verdict::Allowed } else { Verdict::Refused })

@@ -478,3 +478,42 @@ fn a_global_limiter_is_exact_under_threads() {
     });
     assert_eq!(admitted, 1_000);
 }
+
+/// However many threads lease from it, what stands still gives its burst and nothing more, to the last unit.
+#[test]
+fn leases_give_out_exactly_what_was_taken() {
+    let quota = Quota::per_minute(10_000);
+    let limiter = GlobalLimiter::with_clock(quota, ManualClock::new()).unwrap().leasing(64);
+    let barrier = std::sync::Barrier::new(8);
+    let admitted: u64 = std::thread::scope(|scope| {
+        let work = |cost: u64| {
+            // All at once, so that all hold leases, and each then spends the last of its own.
+            barrier.wait();
+            (0..20_000).filter(|_| limiter.check_n(cost).unwrap().is_allowed()).count() as u64 * cost
+        };
+        let threads: Vec<_> = (0..8).map(|thread| scope.spawn(move || work(thread % 2 * 6 + 1))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    // A thread that asks for seven at a time may keep up to six.
+    assert!((10_000 - 4 * 6..=10_000).contains(&admitted), "{admitted}");
+    assert_eq!(limiter.peek().remaining(), 0);
+}
+
+#[test]
+fn a_lease_says_when_to_come_back() {
+    let clock = ManualClock::new();
+    let limiter = GlobalLimiter::with_clock(Quota::per_second(10), clock.clone()).unwrap().leasing(4);
+    assert!(limiter.check().is_allowed());
+    assert_eq!(limiter.peek().remaining(), 6, "four are taken at once");
+    assert!(limiter.check_n(9).unwrap().is_allowed(), "three of the lease and six more");
+    let refused = limiter.check_n(2).unwrap();
+    assert!(!refused.is_allowed());
+    assert_eq!(refused.retry_after(), SECOND / 5);
+    clock.advance(SECOND / 5 - Duration::from_nanos(1));
+    assert!(!limiter.check_n(2).unwrap().is_allowed());
+    clock.advance(Duration::from_nanos(1));
+    assert!(limiter.check_n(2).unwrap().is_allowed(), "too little for a lease is taken by itself");
+    // A lease of more than the quota can ever give is one of all that it can.
+    let greedy = GlobalLimiter::with_clock(Quota::per_second(10), ManualClock::new()).unwrap().leasing(u64::MAX);
+    assert_eq!((0..20).filter(|_| greedy.check().is_allowed()).count(), 10);
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Algorithm, Decision, Limiter, ManualClock, Memory, Quota};
+use tollgate::{Algorithm, Clock, Decision, GlobalLimiter, Limiter, ManualClock, Memory, Quota};
 
 /// What a model says: allowed, remaining, `retry_after`, `reset_after`; the times in nanoseconds.
 type Answer = (bool, u64, u64, u64);
@@ -262,6 +262,33 @@ proptest! {
             }
         }
         prop_assert_eq!(batched.stats(), single.stats());
+    }
+
+    /// One thread that leases gets at most the rest of a lease beyond its quota, in any window.
+    #[test]
+    fn a_lease_is_all_that_is_admitted_beyond_the_quota(
+        burst in 1_u64..50,
+        units in 0_u64..60,
+        steps in prop::collection::vec((0_u64..4, 1_u64..4), 1..200),
+    ) {
+        let (quota, clock) = (Quota::per_second(1_000).with_burst(burst), ManualClock::at(START));
+        let limiter = GlobalLimiter::with_clock(quota, clock.clone()).unwrap().leasing(units);
+        let mut admitted: Vec<(u64, u64)> = Vec::new();
+        for (step, cost) in steps {
+            clock.advance(Duration::from_millis(step));
+            let cost = cost.min(burst);
+            if limiter.check_n(cost).unwrap().is_allowed() {
+                admitted.push((clock.now(), cost));
+            }
+        }
+        for from in 0..admitted.len() {
+            let mut sum = 0;
+            for &(at, cost) in &admitted[from..] {
+                sum += cost;
+                let millis = (at - admitted[from].0) / 1_000_000;
+                prop_assert!(sum <= burst + millis + units.max(1) - 1, "{sum} in {millis} ms");
+            }
+        }
     }
 
     /// No window of any length holds more than the algorithm allows, however odd the rate and coarse the tick: the

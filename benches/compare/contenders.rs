@@ -36,7 +36,7 @@ pub enum Judged<K> {
 }
 
 /// Those that limit one key.
-pub const SINGLE: [Entrant<()>; 6] = [
+pub const SINGLE: [Entrant<()>; 7] = [
     Entrant {
         name: "governor, direct",
         make: |rate, _| Box::new(RateLimiter::direct(rate.of_governor())),
@@ -69,6 +69,12 @@ pub const SINGLE: [Entrant<()>; 6] = [
         judged: Judged::ByClock(|rate, clock| {
             Box::new(GlobalLimiter::with_clock(rate.quota(), clock.clone()).unwrap())
         }),
+    },
+    // Not exact, as it says, but for a single thread at one moment.
+    Entrant {
+        name: "tollgate, leasing 64",
+        make: |rate, _| Box::new(GlobalLimiter::new(rate.quota()).unwrap().leasing(64)),
+        judged: Judged::AtOnce,
     },
 ];
 

@@ -48,6 +48,7 @@ fn tables(report: &Report) {
     single::table(report);
     keyed::tables(report);
     keyed::peers(report);
+    scaling::table(report);
     flood::table(report);
     if report.writes() {
         scaling::plots();

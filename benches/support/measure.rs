@@ -34,6 +34,8 @@ impl Random {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Draw {
     Uniform,
+    /// Each thread has keys of its own, none of them more often than others.
+    Apart,
     /// The n-th key 1/n times as often as the first.
     Zipf,
 }
@@ -45,6 +47,7 @@ pub fn lists<K: Key>(keys: u64, draw: Draw, threads: u64) -> Vec<Vec<K>> {
         let mut random = Random::seeded(thread);
         let mut number = || match draw {
             Draw::Uniform => random.below(keys),
+            Draw::Apart => random.below(keys / threads) * threads + thread,
             Draw::Zipf => pick(&shares, random.fraction()),
         };
         (0..LIST).map(|_| K::nth(number())).collect()
