@@ -16,26 +16,21 @@ use support::contender::{Contender, Rate, algorithm};
 use support::measure::{Draw, cost, fill, in_turns, lists};
 use support::report::{Report, Table, grouped, machine};
 
-const ALGORITHMS: [(Algorithm, &str); 3] = [
-    (Algorithm::TokenBucket, "token bucket"),
-    (Algorithm::FixedWindow, "fixed window"),
-    (Algorithm::SlidingWindowCounter, "sliding-window counter"),
-];
-
-/// About as much as a sliding-window counter can count, and enough for each of a thousand keys.
-const PLENTY: Rate = Rate { limit: 1_000_000, period: Duration::from_secs(1), burst: 1_000_000 };
+/// Enough for each of a thousand keys, and so few at once that a log has room for a million of them.
+const PLENTY: Rate = Rate { limit: 10, period: Duration::from_micros(1), burst: 10 };
 const TRAFFIC: [(Rate, &str); 2] = [(PLENTY, "admitted"), (Rate::SCARCE, "refused")];
 
 const ROUNDS: usize = 5;
 const CHECKS: usize = 1_000_000;
 
 /// One limiter for each algorithm, each knowing all of the keys.
-fn made(rate: Rate, keys: u64, with_coarse_clock: bool) -> [Box<dyn Contender<u64>>; 3] {
-    ALGORITHMS.map(|(name, _)| {
-        let limiter = algorithm(name, rate, usize::try_from(keys).unwrap(), with_coarse_clock);
+fn made(rate: Rate, keys: u64, with_coarse_clock: bool) -> Vec<Box<dyn Contender<u64>>> {
+    let make = |&which: &Algorithm| {
+        let limiter = algorithm(which, rate, usize::try_from(keys).unwrap(), with_coarse_clock);
         fill(limiter.as_ref(), keys);
         limiter
-    })
+    };
+    Algorithm::ALL.iter().map(make).collect()
 }
 
 fn rows(table: &mut Table, keys: u64, with_coarse_clock: bool) {
@@ -52,7 +47,7 @@ fn rows(table: &mut Table, keys: u64, with_coarse_clock: bool) {
 }
 
 fn tables(report: &Report) {
-    let names = ALGORITHMS.iter().map(|algorithm| algorithm.1);
+    let names = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
     let mut table = Table::new(["keys, traffic, clock, threads; ns a check"].into_iter().chain(names));
     for keys in [1_000, 1_000_000] {
         rows(&mut table, keys, false);
@@ -67,8 +62,8 @@ fn groups(criterion: &mut Criterion, sizes: &[u64]) {
         group.sample_size(10).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
         for (rate, traffic) in TRAFFIC {
             let (limiters, lists) = (made(rate, keys, false), lists(keys, Draw::Uniform, 1));
-            for (limiter, (_, name)) in limiters.iter().zip(ALGORITHMS) {
-                group.bench_function(BenchmarkId::new(name, traffic), |bencher| {
+            for (limiter, algorithm) in limiters.iter().zip(Algorithm::ALL) {
+                group.bench_function(BenchmarkId::new(algorithm.name(), traffic), |bencher| {
                     bencher.iter_custom(|checks| limiter.run(&lists, usize::try_from(checks).unwrap()));
                 });
             }

@@ -4,6 +4,7 @@
 //! an idle state decides like a new one from then on.
 
 mod fixed_window;
+mod leaky_bucket;
 mod sliding_window_counter;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -14,6 +15,7 @@ use crate::quota::{Algorithm, Quota};
 use crate::timeline::Timeline;
 
 use fixed_window::FixedWindow;
+use leaky_bucket::LeakyBucket;
 use sliding_window_counter::SlidingWindowCounter;
 use token_bucket::TokenBucket;
 
@@ -31,8 +33,16 @@ pub(crate) trait Cell {
     /// The state after `cost` units are admitted, or `None` if they are refused.
     fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64>;
 
+    /// The state after `cost` units are charged whether there is room for them or not. What goes beyond the limit is
+    /// paid off like any other use; where it does not fit the state, as much of it as does.
+    fn force(&self, state: u64, now: u64, cost: u64) -> u64;
+
     /// The state with `cost` units given back, never above full.
-    fn refund(&self, state: u64, cost: u64) -> u64;
+    fn refund(&self, state: u64, now: u64, cost: u64) -> u64;
+
+    /// The state without a charge of `cost` that led to the state `charged` a moment ago, as if it had never been. If so
+    /// much time has gone by that some of it may have come back, less is given rather than too much.
+    fn undo(&self, state: u64, now: u64, charged: u64, cost: u64) -> u64;
 
     /// Whether the state is the same as never having been seen, from `now` on.
     fn is_idle(&self, state: u64, now: u64) -> bool;
@@ -48,12 +58,18 @@ pub(crate) trait Cell {
 
     /// The moment from which on the state is idle; any moment that is past if it is already.
     fn idle_at(&self, state: u64, now: u64) -> u64;
+
+    /// How long what was admitted with `cost`, and led to `state`, is held back.
+    fn delay(&self, _state: u64, _now: u64, _cost: u64) -> u64 {
+        0
+    }
 }
 
 /// A quota made ready to decide: all numbers in the units of the cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Policy {
     TokenBucket(TokenBucket),
+    LeakyBucket(LeakyBucket),
     FixedWindow(FixedWindow),
     SlidingWindowCounter(SlidingWindowCounter),
 }
@@ -63,6 +79,7 @@ macro_rules! ask {
     ($policy:expr, $cell:ident => $question:expr) => {
         match $policy {
             Policy::TokenBucket($cell) => $question,
+            Policy::LeakyBucket($cell) => $question,
             Policy::FixedWindow($cell) => $question,
             Policy::SlidingWindowCounter($cell) => $question,
         }
@@ -74,23 +91,18 @@ impl Policy {
     /// Gives nothing, ever.
     pub(crate) const NOTHING: Self = Self::TokenBucket(TokenBucket::EMPTY);
 
-    /// Fails if the quota is impossible, or its states do not fit a cell.
-    pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
-        quota.validate()?;
+    /// A policy whose states have at most `bits` bits. Fails if they do not fit: those of windows need [`STATE_BITS`], and
+    /// a log is no state of one word at all.
+    pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
         Ok(match quota.algorithm() {
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota, timeline, STATE_BITS)?),
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, timeline)?),
-            Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter(SlidingWindowCounter::new(quota, timeline)?),
+            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota, timeline, bits)?),
+            Algorithm::LeakyBucket => Self::LeakyBucket(LeakyBucket::new(quota, timeline, bits)?),
+            Algorithm::FixedWindow if bits == STATE_BITS => Self::FixedWindow(FixedWindow::new(quota, timeline)?),
+            Algorithm::SlidingWindowCounter if bits == STATE_BITS => {
+                Self::SlidingWindowCounter(SlidingWindowCounter::new(quota, timeline)?)
+            }
+            algorithm => return Err(BuildError::NotCompact { algorithm }),
         })
-    }
-
-    /// A token bucket whose states have at most `bits` bits. Fails with any other algorithm.
-    pub(crate) fn small(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
-        quota.validate()?;
-        match quota.algorithm() {
-            Algorithm::TokenBucket => Ok(Self::TokenBucket(TokenBucket::new(quota, timeline, bits)?)),
-            algorithm => Err(BuildError::NotCompact { algorithm }),
-        }
     }
 
     #[inline]
@@ -101,6 +113,18 @@ impl Policy {
     #[inline]
     pub(crate) fn charge(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
         ask!(self, cell => cell.charge(state, now, cost))
+    }
+
+    pub(crate) fn force(&self, state: u64, now: u64, cost: u64) -> u64 {
+        ask!(self, cell => cell.force(state, now, cost))
+    }
+
+    pub(crate) fn refund(&self, state: u64, now: u64, cost: u64) -> u64 {
+        ask!(self, cell => cell.refund(state, now, cost))
+    }
+
+    pub(crate) fn undo(&self, state: u64, now: u64, charged: u64, cost: u64) -> u64 {
+        ask!(self, cell => cell.undo(state, now, charged, cost))
     }
 
     pub(crate) fn remaining(&self, state: u64, now: u64) -> u64 {
@@ -115,6 +139,11 @@ impl Policy {
         ask!(self, cell => cell.admitted_at(state, now, cost)).saturating_sub(now)
     }
 
+    /// The nanoseconds for which what was admitted is held back.
+    pub(crate) fn delay(&self, state: u64, now: u64, cost: u64) -> u64 {
+        ask!(self, cell => cell.delay(state, now, cost))
+    }
+
     /// The nanoseconds until the state is idle.
     pub(crate) fn reset_after(&self, state: u64, now: u64) -> u64 {
         ask!(self, cell => cell.idle_at(state, now)).saturating_sub(now)
@@ -122,7 +151,7 @@ impl Policy {
 }
 
 /// The bits that hold the numbers up to `largest`.
-const fn bits_for(largest: u64) -> u32 {
+pub(crate) const fn bits_for(largest: u64) -> u32 {
     u64::BITS - largest.leading_zeros()
 }
 

@@ -8,32 +8,88 @@ use crate::cell::Policy;
 /// How a decision came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The quota has room.
+    /// The quota had room.
     Allowed,
+    /// The quota has room, but nothing was taken.
+    Allowable,
     /// The quota has no room.
     Refused,
-    /// The table has no room for a new key; the state is that of the entry which will be idle first.
+    /// The table has no room for a new key.
     Crowded,
+    /// The key is blocked.
+    Blocked,
+}
+
+/// What a decision is about, all times in nanoseconds from its moment on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    pub(crate) retry_after: u64,
+    pub(crate) available_after: u64,
+    pub(crate) reset_after: u64,
+}
+
+impl Numbers {
+    /// Of a key that has used nothing.
+    pub(crate) fn full(limit: u64) -> Self {
+        Self { limit, remaining: limit, retry_after: 0, available_after: 0, reset_after: 0 }
+    }
+}
+
+/// Where the numbers of a decision come from.
+#[derive(Clone, Copy)]
+enum Basis {
+    /// They are worked out from the state when they are asked for.
+    Policy(Policy),
+    /// They were worked out when it was decided, as the state is not all there is to it.
+    Numbers(Numbers),
 }
 
 /// The answer to a check: may it go on, and if not, when.
 ///
-/// All numbers are as they stand after the decision and are worked out only when asked for, so an answer of which only
-/// [`is_allowed`](Self::is_allowed) is read costs nothing more. Durations count from the moment of the decision, on
-/// the limiter's clock, and are exact to the nanosecond.
+/// All numbers are as they stand after the decision. Durations count from the moment of the decision, on the limiter's
+/// clock, and are exact to the nanosecond. (Most are worked out only when asked for, so an answer of which only
+/// [`is_allowed`](Self::is_allowed) is read costs nothing more.)
 #[derive(Clone, Copy)]
 #[must_use = "a decision limits nothing unless it is looked at"]
 pub struct Decision {
-    policy: Policy,
+    basis: Basis,
     state: u64,
     now: u64,
     cost: u64,
     verdict: Verdict,
+    quota: u16,
 }
 
 impl Decision {
-    pub(crate) fn new(policy: &Policy, state: u64, now: u64, cost: u64, verdict: Verdict) -> Self {
-        Self { policy: *policy, state, now, cost, verdict }
+    #[inline]
+    pub(crate) fn of_state(policy: &Policy, state: u64, now: u64, cost: u64, verdict: Verdict) -> Self {
+        Self { basis: Basis::Policy(*policy), state, now, cost, verdict, quota: 0 }
+    }
+
+    pub(crate) fn of_numbers(numbers: Numbers, state: u64, now: u64, cost: u64, verdict: Verdict) -> Self {
+        Self { basis: Basis::Numbers(numbers), state, now, cost, verdict, quota: 0 }
+    }
+
+    /// The refusal of a key that is blocked for `wait` more nanoseconds.
+    pub(crate) fn of_blocked(limit: u64, wait: u64, now: u64, cost: u64) -> Self {
+        let numbers = Numbers { limit, remaining: 0, retry_after: wait, available_after: wait, reset_after: wait };
+        Self::of_numbers(numbers, now, now, cost, Verdict::Blocked)
+    }
+
+    /// The same, by the quota of this number.
+    pub(crate) fn of_quota(self, quota: usize) -> Self {
+        Self { quota: u16::try_from(quota).unwrap_or(u16::MAX), ..self }
+    }
+
+    /// That of two which binds: the refusal with the longer wait, else what leaves less, or is full again later.
+    pub(crate) fn tighter(self, other: Self) -> Self {
+        let by = |decision: &Self| {
+            let left = if decision.is_allowed() { decision.remaining() } else { 0 };
+            (decision.is_allowed(), left, std::cmp::Reverse((decision.retry_after(), decision.reset_after())))
+        };
+        if by(&other) < by(&self) { other } else { self }
     }
 
     /// The state that was decided on, after the decision.
@@ -45,21 +101,45 @@ impl Decision {
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        self.verdict == Verdict::Allowed
+        matches!(self.verdict, Verdict::Allowed | Verdict::Allowable)
     }
 
-    /// The most units that the quota gives at once: the burst, or the limit where the algorithm takes no burst.
+    /// Whether it was refused because the key is blocked, and not by a quota.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.verdict == Verdict::Blocked
+    }
+
+    /// The units that were taken: all that were asked for, or none.
+    #[must_use]
+    pub fn granted(&self) -> u64 {
+        if self.verdict == Verdict::Allowed { self.cost } else { 0 }
+    }
+
+    /// Which of the limiter's quotas it tells of, by its place among them: the one that refused (the one with the longest
+    /// wait, if several did), or the one that has least left. 0 where there is only one.
+    #[must_use]
+    pub fn quota_index(&self) -> usize {
+        usize::from(self.quota)
+    }
+
+    /// The most units that the quota gives at once: the burst (one more in a leaky bucket), or the limit where the
+    /// algorithm takes no burst.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.policy.limit()
+        match &self.basis {
+            Basis::Policy(policy) => policy.limit(),
+            Basis::Numbers(numbers) => numbers.limit,
+        }
     }
 
     /// The whole units that would be admitted now.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        match self.verdict {
-            Verdict::Crowded => 0,
-            _ => self.policy.remaining(self.state, self.now),
+        match &self.basis {
+            _ if self.verdict == Verdict::Crowded => 0,
+            Basis::Policy(policy) => policy.remaining(self.state, self.now),
+            Basis::Numbers(numbers) => numbers.remaining,
         }
     }
 
@@ -69,36 +149,44 @@ impl Decision {
     /// Where the table had no room for a new key, it is the time until the first entry in its way is idle.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        Duration::from_nanos(match self.verdict {
-            Verdict::Allowed => 0,
-            Verdict::Refused => self.policy.wait(self.state, self.now, self.cost),
-            Verdict::Crowded => self.policy.reset_after(self.state, self.now).max(1),
+        Duration::from_nanos(match (&self.basis, self.verdict) {
+            (_, Verdict::Allowed | Verdict::Allowable) => 0,
+            (Basis::Policy(policy), Verdict::Refused | Verdict::Blocked) => {
+                policy.wait(self.state, self.now, self.cost)
+            }
+            (Basis::Policy(policy), Verdict::Crowded) => policy.reset_after(self.state, self.now).max(1),
+            (Basis::Numbers(numbers), _) => numbers.retry_after,
         })
     }
 
     /// How long to wait before one more unit is admitted: zero while [`remaining`](Self::remaining) is not.
     #[must_use]
     pub fn available_after(&self) -> Duration {
-        match self.verdict {
-            Verdict::Crowded => self.retry_after(),
-            _ => Duration::from_nanos(self.policy.wait(self.state, self.now, 1)),
+        match &self.basis {
+            _ if self.verdict == Verdict::Crowded => self.retry_after(),
+            Basis::Policy(policy) => Duration::from_nanos(policy.wait(self.state, self.now, 1)),
+            Basis::Numbers(numbers) => Duration::from_nanos(numbers.available_after),
         }
     }
 
     /// How long until the whole limit is there again, if nothing more is asked for.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        match self.verdict {
-            Verdict::Crowded => Duration::ZERO,
-            _ => Duration::from_nanos(self.policy.reset_after(self.state, self.now)),
-        }
+        Duration::from_nanos(match &self.basis {
+            _ if self.verdict == Verdict::Crowded => 0,
+            Basis::Policy(policy) => policy.reset_after(self.state, self.now),
+            Basis::Numbers(numbers) => numbers.reset_after,
+        })
     }
 
-    /// How long an allowed request should be held back before it goes on. Zero with every algorithm that admits or
-    /// refuses at once, which all of today's do.
+    /// How long an allowed request should be held back before it goes on, so that requests leave one emission interval
+    /// apart. Zero with every algorithm but the [leaky bucket](crate::Algorithm::LeakyBucket).
     #[must_use]
     pub fn delay(&self) -> Duration {
-        Duration::ZERO
+        Duration::from_nanos(match &self.basis {
+            Basis::Policy(policy) if self.verdict == Verdict::Allowed => policy.delay(self.state, self.now, self.cost),
+            _ => 0,
+        })
     }
 }
 
@@ -106,7 +194,7 @@ impl Decision {
 /// [`check_many`](crate::Limiter::check_many) fills it.
 impl Default for Decision {
     fn default() -> Self {
-        Self { policy: Policy::NOTHING, state: 0, now: 0, cost: 1, verdict: Verdict::Refused }
+        Self::of_state(&Policy::NOTHING, 0, 0, 1, Verdict::Refused)
     }
 }
 
@@ -118,6 +206,8 @@ impl fmt::Debug for Decision {
             .field("remaining", &self.remaining())
             .field("retry_after", &self.retry_after())
             .field("reset_after", &self.reset_after())
+            .field("delay", &self.delay())
+            .field("quota_index", &self.quota_index())
             .finish()
     }
 }

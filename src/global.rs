@@ -1,21 +1,23 @@
 //! [`GlobalLimiter`]: one quota for everything.
 
 mod leases;
+mod single;
 
 use std::fmt;
 use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
-
-use crate::cell::{NEW, Policy};
+use crate::cell::{Policy, STATE_BITS};
 use crate::clock::{Clock, PreciseClock};
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::{BuildError, CostError};
-use crate::quota::Quota;
-use crate::sync::{AtomicU64, Ordering};
+use crate::ledger::{Ledger, Room};
+use crate::quota::{Algorithm, Quota};
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
+use crate::together::Limit;
+use crate::together::sealed::Parts;
 
 use leases::{Lease, Leases};
+use single::Single;
 
 /// One quota for everything: a limiter without keys, in a single cell.
 ///
@@ -32,13 +34,34 @@ use leases::{Lease, Leases};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct GlobalLimiter<C = PreciseClock> {
-    cell: CachePadded<AtomicU64>,
-    policy: Policy,
+    kept: Kept,
     timeline: Timeline,
     quota: Quota,
     clock: C,
     leases: Option<Leases>,
 }
+
+/// What has been used.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, and its cell is best reached at once")]
+enum Kept {
+    Cell(Single),
+    /// A log is more than a cell: it is kept as that of one key.
+    Log(Box<Ledger>),
+}
+
+/// Does the same with what has been used, however it is kept.
+macro_rules! with {
+    ($kept:expr, $method:ident($($argument:expr),*)) => {
+        match $kept {
+            Kept::Cell(cell) => cell.$method($($argument),*),
+            Kept::Log(ledger) => ledger.$method(ONE_KEY, $($argument),*),
+        }
+    };
+}
+
+/// The key of a ledger that has only one.
+const ONE_KEY: u64 = 0;
 
 impl GlobalLimiter {
     /// A limiter on a [`PreciseClock`].
@@ -69,8 +92,12 @@ impl<C: Clock> GlobalLimiter<C> {
     /// A [`BuildError`] if the quota is impossible or does not fit a cell.
     pub fn with_horizon(quota: Quota, clock: C, horizon: Duration) -> Result<Self, BuildError> {
         let timeline = Timeline::new(clock.now(), horizon);
-        let policy = Policy::new(&quota, &timeline)?;
-        Ok(Self { cell: CachePadded::new(AtomicU64::new(NEW)), policy, timeline, quota, clock, leases: None })
+        quota.validate()?;
+        let kept = match quota.algorithm() {
+            Algorithm::SlidingWindowLog => Kept::Log(Box::new(Ledger::new(&quota, &timeline, Room::FOR_ONE)?)),
+            _ => Kept::Cell(Single::new(Policy::new(&quota, &timeline, STATE_BITS)?)),
+        };
+        Ok(Self { kept, timeline, quota, clock, leases: None })
     }
 
     /// Lets each thread take `units` at a time and spend them by itself, so that threads hardly ever meet at the one
@@ -88,9 +115,9 @@ impl<C: Clock> GlobalLimiter<C> {
     /// ```
     /// use tollgate::{GlobalLimiter, Quota};
     ///
-    /// let ingress = GlobalLimiter::new(Quota::per_second(5_000_000))?.leasing(100);
+    /// let ingress = GlobalLimiter::new(Quota::per_minute(1_000))?.leasing(10);
     /// assert!(ingress.check().is_allowed());
-    /// assert_eq!(ingress.peek().remaining(), 5_000_000 - 100);
+    /// assert_eq!(ingress.peek().remaining(), 990);
     /// # Ok::<(), tollgate::BuildError>(())
     /// ```
     #[must_use]
@@ -111,7 +138,7 @@ impl<C: Clock> GlobalLimiter<C> {
     /// A [`CostError`] if the cost is more than the quota can ever give at once. Nothing is taken then.
     #[inline]
     pub fn check_n(&self, cost: u64) -> Result<Decision, CostError> {
-        let limit = self.policy.limit();
+        let limit = self.limit();
         if cost > limit {
             return Err(CostError { cost, limit });
         }
@@ -121,6 +148,39 @@ impl<C: Clock> GlobalLimiter<C> {
     /// What a check would say now, without taking anything.
     pub fn peek(&self) -> Decision {
         self.look(1)
+    }
+
+    /// Takes as much of `most` units as there is, and says how much by [`granted`](Decision::granted). Allowed if that is
+    /// anything, or nothing was asked for.
+    pub fn check_up_to(&self, most: u64) -> Decision {
+        if most == 0 {
+            return self.look(0);
+        }
+        loop {
+            let decision = match most.min(self.peek().remaining()) {
+                0 => return self.decide(1),
+                units => self.decide(units),
+            };
+            // If not, another thread has taken some of it meanwhile.
+            if decision.is_allowed() {
+                return decision;
+            }
+        }
+    }
+
+    /// Charges `units` whether they are there or not; see [`Limiter::charge`](crate::Limiter::charge).
+    pub fn charge(&self, units: u64) -> Decision {
+        if units == 0 { self.look(0) } else { with!(&self.kept, force(units, self.now())) }
+    }
+
+    /// Gives `units` back, never above full; see [`Limiter::refund`](crate::Limiter::refund).
+    pub fn refund(&self, units: u64) {
+        with!(&self.kept, refund(units, self.now()));
+    }
+
+    /// Forgets all that was used. What threads have leased they keep.
+    pub fn reset(&self) {
+        with!(&self.kept, forget(self.now()));
     }
 
     /// The quota.
@@ -136,21 +196,12 @@ impl<C: Clock> GlobalLimiter<C> {
         {
             return self.spend(lease, leases.units(), cost);
         }
-        let now = self.now();
-        self.charge(now, cost)
+        self.take(cost, self.now())
     }
 
     #[inline]
-    fn charge(&self, now: u64, cost: u64) -> Decision {
-        let mut state = self.cell.load(Ordering::Relaxed);
-        while let Some(new) = self.policy.charge(state, now, cost) {
-            // Relaxed: the cell is all there is.
-            match self.cell.compare_exchange_weak(state, new, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Decision::new(&self.policy, new, now, cost, Verdict::Allowed),
-                Err(changed) => state = changed,
-            }
-        }
-        Decision::new(&self.policy, state, now, cost, Verdict::Refused)
+    fn take(&self, cost: u64, now: u64) -> Decision {
+        with!(&self.kept, decide_at(cost, now))
     }
 
     /// Takes `cost` units from those that the thread has taken ahead, or from the cell what is missing of them.
@@ -161,24 +212,30 @@ impl<C: Clock> GlobalLimiter<C> {
             return self.renew(lease, units, cost - left);
         }
         lease.keep(left - cost);
-        let (state, now) = lease.noted();
-        Decision::new(&self.policy, state, now, cost, Verdict::Allowed)
+        lease.decision(self.limit(), cost)
     }
 
-    /// Takes `missing` units from the cell: as a part of a whole lease if there is one to be had, and else by themselves.
+    /// Takes `missing` units from the quota: as a part of a whole lease if there is one to be had, and else by themselves.
     #[cold]
     fn renew(&self, lease: &Lease, units: u64, missing: u64) -> Decision {
         let now = self.now();
-        let whole = units.min(self.policy.limit()).max(missing);
-        let (decision, taken) = match self.charge(now, whole) {
+        let whole = units.min(self.limit()).max(missing);
+        let (decision, taken) = match self.take(whole, now) {
             decision if decision.is_allowed() => (decision, whole),
-            _ => (self.charge(now, missing), missing),
+            _ => (self.take(missing, now), missing),
         };
         if decision.is_allowed() {
             lease.keep(taken - missing);
-            lease.note(decision.state(), now);
+            lease.note(&decision);
         }
         decision
+    }
+
+    fn limit(&self) -> u64 {
+        match &self.kept {
+            Kept::Cell(cell) => cell.limit(),
+            Kept::Log(ledger) => ledger.limit(),
+        }
     }
 
     #[inline]
@@ -187,12 +244,36 @@ impl<C: Clock> GlobalLimiter<C> {
     }
 
     fn look(&self, cost: u64) -> Decision {
-        let now = self.now();
-        let state = self.cell.load(Ordering::Relaxed);
-        let fits = cost == 0 || self.policy.charge(state, now, cost).is_some();
-        Decision::new(&self.policy, state, now, cost, if fits { Verdict::Allowed } else { Verdict::Refused })
+        with!(&self.kept, look(cost, self.now()))
     }
 }
+
+impl<C: Clock> Parts for GlobalLimiter<C> {
+    fn parts(&self) -> usize {
+        1
+    }
+
+    fn look(&self, _part: usize, cost: u64) -> Decision {
+        self.look(cost)
+    }
+
+    /// Not from what the thread has leased, for what is charged here may have to be undone.
+    fn charge(&self, _part: usize, cost: u64) -> Decision {
+        self.take(cost, self.now())
+    }
+
+    fn undo(&self, _part: usize, charged: &Decision) {
+        with!(&self.kept, undo(charged, self.now()));
+    }
+
+    fn blocked(&self, _cost: u64) -> Option<Decision> {
+        None
+    }
+
+    fn count(&self, _allowed: bool) {}
+}
+
+impl<C: Clock> Limit for GlobalLimiter<C> {}
 
 impl<C: Clock> fmt::Debug for GlobalLimiter<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -43,19 +43,23 @@ mod clock;
 mod decision;
 mod error;
 mod global;
+mod ledger;
 mod limiter;
 mod quota;
 mod sync;
 mod table;
 mod timeline;
+mod together;
 
 pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock};
 pub use decision::Decision;
 pub use error::{BuildError, CostError};
 pub use global::GlobalLimiter;
-pub use limiter::{Builder, Limiter, Memory, Sweeper, WhenFull};
+pub use ledger::{Memory, WhenFull};
+pub use limiter::{Builder, Limiter, Penalty, Sweeper};
 pub use quota::{Algorithm, Quota, QuotaError};
 pub use table::Stats;
+pub use together::{Limit, check_all};
 
 /// Runs the README's program as a test.
 #[cfg(doctest)]

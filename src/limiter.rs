@@ -1,30 +1,37 @@
-//! [`Limiter`]: one quota for each of very many keys. It turns a key into a hash, reads the clock, and asks the table.
+//! [`Limiter`]: one quota, or several, for each of very many keys. It turns a key into a hash, reads the clock, and asks
+//! its ledgers.
 
 mod builder;
+mod penalties;
 mod sweeper;
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use ahash::RandomState;
 
-use crate::cell::{Cell, NEW, Policy, ask};
 use crate::clock::{Clock, PreciseClock};
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::CostError;
+use crate::ledger::{Ledger, WhenFull};
 use crate::quota::Quota;
-use crate::table::{CompactSet, Event, ExactSet, Found, Outcome, Rule, Set, Shards, Stats, Table};
+use crate::table::{Event, Stats};
 use crate::timeline::Timeline;
+use crate::together::sealed::Parts;
+use crate::together::{self, Limit, Part};
 
-pub use builder::{Builder, Memory, WhenFull};
+pub use builder::Builder;
+use penalties::Penalties;
+pub use penalties::Penalty;
 pub use sweeper::Sweeper;
 
-/// One quota for each of very many keys, in memory that is fixed when it is built.
+/// One quota, or several, for each of very many keys, in memory that is fixed when it is built.
 ///
-/// A check is lock-free, allocates nothing and takes constant time: it looks at one or two pairs of cache lines. Share
-/// a limiter between threads by reference or in an [`Arc`](std::sync::Arc).
+/// A check is lock-free, allocates nothing and takes constant time: it looks at one or two pairs of cache lines for each
+/// quota. (A [sliding-window log](crate::Algorithm::SlidingWindowLog) takes time in proportion to its limit.) Share a limiter between threads by reference or in an [`Arc`](std::sync::Arc).
 ///
 /// `K` is the type of the keys, which are hashed and never stored. Two keys share a budget only if all 64 bits of
 /// their randomly seeded hash agree: at ten million live keys the chance that any two of them do is about 3 in a
@@ -48,10 +55,12 @@ pub use sweeper::Sweeper;
 /// # Ok::<(), tollgate::BuildError>(())
 /// ```
 pub struct Limiter<K: ?Sized, C = PreciseClock, S = RandomState> {
-    slots: Slots,
-    policy: Policy,
+    first: Ledger,
+    /// Those of all other quotas.
+    more: Box<[Ledger]>,
+    penalties: Penalties,
     timeline: Timeline,
-    quota: Quota,
+    quotas: Box<[Quota]>,
     capacity: usize,
     when_full: WhenFull,
     clock: C,
@@ -59,52 +68,29 @@ pub struct Limiter<K: ?Sized, C = PreciseClock, S = RandomState> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// The table, in either memory.
-#[derive(Debug)]
-enum Slots {
-    Exact(Table<ExactSet>),
-    Compact(Table<CompactSet>),
+/// What a key has used of one quota, at a moment.
+struct Entry<'a> {
+    ledger: &'a Ledger,
+    id: u64,
+    now: u64,
 }
 
-/// Does the same with the table, whichever it is.
-macro_rules! with {
-    ($slots:expr, $table:ident => $what:expr) => {
-        match $slots {
-            Slots::Exact($table) => $what,
-            Slots::Compact($table) => $what,
-        }
-    };
+impl Part for Entry<'_> {
+    fn look(&self, cost: u64) -> Decision {
+        self.ledger.look(self.id, cost, self.now)
+    }
+
+    fn charge(&self, cost: u64) -> Decision {
+        self.ledger.decide_at(self.id, cost, self.now)
+    }
+
+    fn undo(&self, charged: &Decision) {
+        self.ledger.undo(self.id, charged, self.now);
+    }
 }
 
 /// How many keys of a batch are fetched ahead of the first decision.
 const BATCH: usize = 32;
-
-/// What the table asks, put to an algorithm.
-#[derive(Clone, Copy)]
-struct Ask<'a, A> {
-    cell: &'a A,
-    now: u64,
-    cost: u64,
-}
-
-impl<A: Cell + Copy> Rule for Ask<'_, A> {
-    #[inline]
-    fn charge(&self, state: u64) -> Option<u64> {
-        self.cell.charge(state, self.now, self.cost)
-    }
-
-    fn refund(&self, state: u64) -> u64 {
-        self.cell.refund(state, self.cost)
-    }
-
-    fn is_idle(&self, state: u64) -> bool {
-        self.cell.is_idle(state, self.now)
-    }
-
-    fn debt(&self, state: u64) -> u64 {
-        self.cell.debt(state, self.now)
-    }
-}
 
 impl<K: ?Sized> Limiter<K> {
     /// Begins a limiter that gives each key `quota`.
@@ -147,12 +133,149 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let limit = self.policy.limit();
+        let limit = self.limit();
         if cost > limit {
             return Err(CostError { cost, limit });
         }
         let id = self.hasher.hash_one(key);
         Ok(if cost == 0 { self.look(id, 0) } else { self.decide(id, cost) })
+    }
+
+    /// The limit as it stands for `key`, to be decided together with others by [`check_all`](crate::check_all).
+    pub fn of<Q>(&self, key: &Q) -> impl Limit + use<'_, K, C, S, Q>
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        Of { limiter: self, id: self.hasher.hash_one(key) }
+    }
+
+    /// Takes as much of `most` units as there is, and says how much by [`granted`](Decision::granted). Allowed if that is
+    /// anything, or nothing was asked for.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::<str>::builder(Quota::per_minute(10)).build()?;
+    /// assert_eq!(limiter.check_up_to("alice", 7).granted(), 7);
+    /// assert_eq!(limiter.check_up_to("alice", 7).granted(), 3);
+    /// assert!(!limiter.check_up_to("alice", 7).is_allowed());
+    /// # Ok::<(), tollgate::BuildError>(())
+    /// ```
+    pub fn check_up_to<Q>(&self, key: &Q, most: u64) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let id = self.hasher.hash_one(key);
+        if most == 0 {
+            return self.look(id, 0);
+        }
+        loop {
+            let decision = match most.min(self.look(id, 1).remaining()) {
+                0 => return self.decide(id, 1),
+                units => self.decide(id, units),
+            };
+            // If not, another thread has taken some of it meanwhile.
+            if decision.is_allowed() {
+                return decision;
+            }
+        }
+    }
+
+    /// Charges `units` to `key` whether they are there or not: what a request has turned out to cost (bytes sent, tokens
+    /// used). What goes beyond the quota is a debt that is paid off like any other use, before anything is admitted again.
+    ///
+    /// The decision is always allowed (unless the table has no room for a new key, by [`WhenFull::Refuse`]); its numbers
+    /// are those of after the charge. No counter counts it.
+    ///
+    /// Very large debts are cut short where the key's state has no more room: buckets at the end of their 2^62 ticks (146
+    /// years at least), fixed windows and sliding-window counters where the count is full (see
+    /// [`Algorithm`](crate::Algorithm)), logs (with the default horizon) at seven times the limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, ManualClock, Quota};
+    ///
+    /// let clock = ManualClock::new();
+    /// let kilobytes = Limiter::<str>::builder(Quota::per_second(100)).clock(clock.clone()).build()?;
+    /// assert!(kilobytes.check("alice").is_allowed());
+    /// kilobytes.charge("alice", 299);
+    /// assert_eq!(kilobytes.check("alice").retry_after(), Duration::from_millis(2_010));
+    /// # Ok::<(), tollgate::BuildError>(())
+    /// ```
+    pub fn charge<Q>(&self, key: &Q, units: u64) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let (id, now) = (self.hasher.hash_one(key), self.now());
+        if units == 0 {
+            return self.look_at(id, 0, now);
+        }
+        let decisions = (0..).zip(self.ledgers()).map(|(index, ledger)| ledger.force(id, units, now).of_quota(index));
+        decisions.reduce(Decision::tighter).unwrap_or_default()
+    }
+
+    /// Gives `units` back to `key`, as when a request failed for no fault of its own; never above full. Nothing happens if
+    /// the key has used nothing.
+    ///
+    /// Windows are given back what was charged in the current one (the counter: also in the one before); a log those units
+    /// that were taken last.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::<str>::builder(Quota::per_hour(3)).build()?;
+    /// assert!(limiter.check("alice").is_allowed());
+    /// limiter.refund("alice", 1);
+    /// assert_eq!(limiter.peek("alice").remaining(), 3);
+    /// # Ok::<(), tollgate::BuildError>(())
+    /// ```
+    pub fn refund<Q>(&self, key: &Q, units: u64)
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let (id, now) = (self.hasher.hash_one(key), self.now());
+        self.ledgers().for_each(|ledger| ledger.refund(id, units, now));
+    }
+
+    /// Refuses everything to `key` for `duration` from now on, or for longer if it is blocked for longer already. What it
+    /// has used is not touched.
+    ///
+    /// There is room for a sixteenth as many blocked keys as the capacity; beyond that the one that would be let go first
+    /// makes room.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let limiter = Limiter::<str>::builder(Quota::per_second(100)).build()?;
+    /// limiter.block("mallory", Duration::from_secs(600));
+    /// assert!(limiter.check("mallory").is_blocked());
+    /// limiter.reset("mallory");
+    /// assert!(limiter.check("mallory").is_allowed());
+    /// # Ok::<(), tollgate::BuildError>(())
+    /// ```
+    pub fn block<Q>(&self, key: &Q, duration: Duration)
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.penalties.block(self.hasher.hash_one(key), self.now(), nanos);
+    }
+
+    /// Forgets all that `key` has used, and lets it go on if it is blocked.
+    pub fn reset<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let (id, now) = (self.hasher.hash_one(key), self.now());
+        self.ledgers().for_each(|ledger| ledger.forget(id, now));
+        self.penalties.forgive(id, now);
     }
 
     /// What a check of `key` would say now, without taking anything or changing the limiter in any way.
@@ -189,57 +312,79 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         Q: Hash + ?Sized + 'a,
     {
         let ids = keys.into_iter().map(|key| self.hasher.hash_one(key));
-        with!(&self.slots, table => self.decide_many(table, ids, decisions))
+        self.decide_many(ids, decisions)
+    }
+
+    /// The most units that all of its quotas give at once.
+    #[inline]
+    fn limit(&self) -> u64 {
+        self.ledgers().map(Ledger::limit).min().unwrap_or(0)
+    }
+
+    #[inline]
+    fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    fn entry(&self, index: usize, id: u64, now: u64) -> Option<Entry<'_>> {
+        let ledger = if index == 0 { &self.first } else { self.more.get(index - 1)? };
+        Some(Entry { ledger, id, now })
     }
 
     #[inline]
     fn decide(&self, id: u64, cost: u64) -> Decision {
-        with!(&self.slots, table => {
-            let approached = table.approach(id);
-            let decision = self.decide_at(table, approached, id, self.now(), cost);
-            table.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
-            decision
-        })
+        if !self.more.is_empty() || self.penalties.matter() {
+            return self.decide_at(id, cost, self.now());
+        }
+        let decision = self.first.decide(id, cost, || self.now());
+        self.first.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
+        decision
     }
 
-    /// All but the counting.
-    #[inline(always)]
-    fn decide_at<T: Set>(
-        &self,
-        table: &Table<T>,
-        approached: Option<Found<'_, T>>,
-        id: u64,
-        now: u64,
-        cost: u64,
-    ) -> Decision {
-        let displace = self.when_full == WhenFull::DisplaceLeast;
-        // One copy of the table's code for each algorithm, so that the algorithm is chosen once a check.
-        let outcome = ask!(&self.policy, cell => table.charge(approached, id, Ask { cell, now, cost }, displace));
-        let (state, verdict) = match outcome {
-            Outcome::Charged(state) => (state, Verdict::Allowed),
-            Outcome::Refused(state) => (state, Verdict::Refused),
-            Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => {
-                (self.policy.charge(NEW, now, cost).unwrap_or(NEW), Verdict::Allowed)
-            }
-            Outcome::Crowded(state) => (state, Verdict::Crowded),
+    /// Decides, and counts what was decided.
+    fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+        let decision = match self.blocked(id, cost, now) {
+            Some(refusal) => refusal,
+            None if self.more.is_empty() => self.first.decide_at(id, cost, now),
+            None => together::decide(|index| self.entry(index, id, now), cost),
         };
-        Decision::new(&self.policy, state, now, cost, verdict)
+        self.count(id, decision.is_allowed(), now);
+        decision
+    }
+
+    fn look_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+        match self.blocked(id, cost, now) {
+            Some(refusal) => refusal,
+            None if self.more.is_empty() => self.first.look(id, cost, now),
+            None => together::look(|index| self.entry(index, id, now), cost),
+        }
+    }
+
+    fn look(&self, id: u64, cost: u64) -> Decision {
+        self.look_at(id, cost, self.now())
+    }
+
+    /// The refusal of a key that is blocked.
+    fn blocked(&self, id: u64, cost: u64, now: u64) -> Option<Decision> {
+        let until = self.penalties.blocked_until(id, now)?;
+        Some(Decision::of_blocked(self.limit(), until - now, now, cost))
+    }
+
+    fn count(&self, id: u64, allowed: bool, now: u64) {
+        self.first.shards().count(if allowed { Event::Allowed } else { Event::Refused });
+        if allowed { self.penalties.allowed(id, now) } else { self.penalties.refused(id, now) }
     }
 
     /// Decides [`BATCH`] by [`BATCH`], so that the memory that a batch needs is asked for before any of it is waited for.
-    fn decide_many<T: Set>(
-        &self,
-        table: &Table<T>,
-        mut ids: impl Iterator<Item = u64>,
-        decisions: &mut [Decision],
-    ) -> usize {
+    fn decide_many(&self, mut ids: impl Iterator<Item = u64>, decisions: &mut [Decision]) -> usize {
         let mut batch = [0; BATCH];
         let mut now = None;
         let (mut checked, mut allowed) = (0, 0);
+        let plain = self.more.is_empty() && !self.penalties.matter();
         for decisions in decisions.chunks_mut(BATCH) {
             let mut fetched = 0;
             for (place, id) in batch.iter_mut().zip(ids.by_ref().take(decisions.len())) {
-                table.prefetch(id);
+                self.ledgers().for_each(|ledger| ledger.prefetch(id));
                 *place = id;
                 fetched += 1;
             }
@@ -248,35 +393,25 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
             }
             let now = *now.get_or_insert_with(|| self.now());
             for (decision, &id) in decisions.iter_mut().zip(&batch[..fetched]) {
-                *decision = self.decide_at(table, None, id, now, 1);
+                *decision = if plain { self.first.decide_at(id, 1, now) } else { self.decide_at(id, 1, now) };
                 allowed += u64::from(decision.is_allowed());
             }
             checked += fetched;
         }
-        table.shards().add(Event::Allowed, allowed);
-        table.shards().add(Event::Refused, checked as u64 - allowed);
+        if plain {
+            self.first.shards().add(Event::Allowed, allowed);
+            self.first.shards().add(Event::Refused, checked as u64 - allowed);
+        }
         checked
-    }
-
-    fn look(&self, id: u64, cost: u64) -> Decision {
-        let now = self.now();
-        let state = with!(&self.slots, table => table.peek(id));
-        let fits = cost == 0 || self.policy.charge(state, now, cost).is_some();
-        let verdict = if fits { Verdict::Allowed } else { Verdict::Refused };
-        Decision::new(&self.policy, state, now, cost, verdict)
-    }
-
-    fn set_count(&self) -> usize {
-        with!(&self.slots, table => table.set_count())
-    }
-
-    fn shards(&self) -> &Shards {
-        with!(&self.slots, table => table.shards())
     }
 
     #[inline]
     fn now(&self) -> u64 {
         self.timeline.at(self.clock.now())
+    }
+
+    fn set_count(&self) -> usize {
+        self.ledgers().map(Ledger::set_count).max().unwrap_or(0)
     }
 
     /// Frees the entries of all keys that are idle, and tells how many they were. Takes time in proportion to the
@@ -292,14 +427,14 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// and then from a thread that has something else to do. Steps go round.
     pub fn sweep_step(&self, sets: usize) -> usize {
         let now = self.now();
-        with!(&self.slots, table => ask!(&self.policy, cell => table.sweep(sets, Ask { cell, now, cost: 0 })))
+        self.ledgers().map(|ledger| ledger.sweep(sets, now)).sum()
     }
 
     /// The keys held, those that are idle but not yet swept included. Exact while no other thread is in a check; costs
     /// a glance at each shard.
     #[must_use]
     pub fn len(&self) -> usize {
-        with!(&self.slots, table => table.len())
+        self.ledgers().map(Ledger::len).sum()
     }
 
     /// Whether no key is held.
@@ -315,22 +450,26 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         self.capacity
     }
 
-    /// The bytes that it occupies, all told: it never takes more. At most 32 for each key of the capacity (16 with
-    /// [`Memory::Compact`]), from a capacity of 100 keys (1,000) up and with a hasher and a clock of the usual size.
+    /// The bytes that it occupies, all told: it never takes more. For each quota at most 32 for each key of the capacity
+    /// (16 with [`Memory::Compact`](crate::Memory::Compact)), from a capacity of 250 keys (1,000) up and with a hasher and
+    /// a clock of the usual size. A [sliding-window log](crate::Algorithm::SlidingWindowLog) takes 12 more for each unit of
+    /// its limit.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + with!(&self.slots, table => table.memory_bytes())
+        let ledgers = self.ledgers().map(Ledger::memory_bytes).sum::<usize>();
+        let slices = size_of_val(&*self.more) + size_of_val(&*self.quotas);
+        size_of::<Self>() + slices + ledgers + self.penalties.memory_bytes()
     }
 
     /// What it has done since it was built. Exact while no other thread is in a check.
     pub fn stats(&self) -> Stats {
-        self.shards().stats()
+        self.ledgers().map(|ledger| ledger.shards().stats()).fold(Stats::default(), Stats::plus)
     }
 
-    /// The quota of each key.
+    /// The quotas of each key, in the order in which the builder was given them.
     #[must_use]
-    pub fn quota(&self) -> Quota {
-        self.quota
+    pub fn quotas(&self) -> &[Quota] {
+        &self.quotas
     }
 
     /// The clock from which it takes the time.
@@ -339,10 +478,46 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     }
 }
 
+/// A key of a limiter, see [`Limiter::of`].
+struct Of<'a, K: ?Sized, C, S> {
+    limiter: &'a Limiter<K, C, S>,
+    id: u64,
+}
+
+impl<K: ?Sized, C: Clock, S: BuildHasher> Parts for Of<'_, K, C, S> {
+    fn parts(&self) -> usize {
+        self.limiter.quotas.len()
+    }
+
+    fn look(&self, part: usize, cost: u64) -> Decision {
+        self.limiter.entry(part, self.id, self.limiter.now()).map_or_else(Decision::default, |entry| entry.look(cost))
+    }
+
+    fn charge(&self, part: usize, cost: u64) -> Decision {
+        self.limiter.entry(part, self.id, self.limiter.now()).map_or_else(Decision::default, |entry| entry.charge(cost))
+    }
+
+    fn undo(&self, part: usize, charged: &Decision) {
+        if let Some(entry) = self.limiter.entry(part, self.id, self.limiter.now()) {
+            entry.undo(charged);
+        }
+    }
+
+    fn blocked(&self, cost: u64) -> Option<Decision> {
+        self.limiter.blocked(self.id, cost, self.limiter.now())
+    }
+
+    fn count(&self, allowed: bool) {
+        self.limiter.count(self.id, allowed, self.limiter.now());
+    }
+}
+
+impl<K: ?Sized, C: Clock, S: BuildHasher> Limit for Of<'_, K, C, S> {}
+
 impl<K: ?Sized, C: Clock, S: BuildHasher> fmt::Debug for Limiter<K, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("quota", &format_args!("{}", self.quota))
+            .field("quotas", &self.quotas)
             .field("capacity", &self.capacity)
             .field("when_full", &self.when_full)
             .field("stats", &self.stats())

@@ -19,6 +19,10 @@ pub enum Algorithm {
     /// virtual scheduling form, ITU-T I.371). Admits at most `burst + window / emission interval` in any window.
     #[default]
     TokenBucket,
+    /// A queue that units leave one emission interval apart, in which at most `burst` of them wait: what is admitted is
+    /// told how long to be held back ([`Decision::delay`](crate::Decision::delay)), and what would have to wait longer
+    /// is refused. One unit more than the burst is admitted at once, since the first need not wait.
+    LeakyBucket,
     /// A counter that starts again at each multiple of the period on the limiter's clock. Admits up to twice the
     /// limit around a boundary.
     FixedWindow,
@@ -28,18 +32,25 @@ pub enum Algorithm {
     /// Two counts share a cell with the number of a window, so the limit can be at most 2^20 - 1 a second or a minute,
     /// 2^22 - 1 an hour, and 2^25 - 1 a day; larger ones fail when the limiter is built.
     SlidingWindowCounter,
+    /// The moment of every unit admitted, so that no window of one period ever holds more than the limit: exact, at the
+    /// price of 12 bytes more for each key and unit of the limit, and of time in proportion to the limit.
+    SlidingWindowLog,
 }
 
 impl Algorithm {
-    pub(crate) const ALL: [Self; 3] = [Self::TokenBucket, Self::FixedWindow, Self::SlidingWindowCounter];
+    /// All algorithms.
+    pub const ALL: &[Self] =
+        &[Self::TokenBucket, Self::LeakyBucket, Self::FixedWindow, Self::SlidingWindowCounter, Self::SlidingWindowLog];
 
     /// The name in a quota's text form.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::TokenBucket => "token-bucket",
+            Self::LeakyBucket => "leaky-bucket",
             Self::FixedWindow => "fixed-window",
             Self::SlidingWindowCounter => "sliding-window-counter",
+            Self::SlidingWindowLog => "sliding-window-log",
         }
     }
 
@@ -47,7 +58,7 @@ impl Algorithm {
     /// the most that they admit at once.
     #[must_use]
     pub const fn takes_burst(self) -> bool {
-        matches!(self, Self::TokenBucket)
+        matches!(self, Self::TokenBucket | Self::LeakyBucket)
     }
 }
 
@@ -154,7 +165,7 @@ impl Quota {
         self.period
     }
 
-    /// The most units that are admitted at once; the limit if none was given.
+    /// The most units that are admitted at once, or that may wait in a leaky bucket; the limit if none was given.
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.burst
@@ -192,7 +203,8 @@ impl Quota {
         if period.is_zero() {
             return Err(QuotaError::ZeroPeriod);
         }
-        if burst == 0 {
+        // A leaky bucket in which nothing may wait still lets units out one by one.
+        if burst == 0 && algorithm != Algorithm::LeakyBucket {
             return Err(QuotaError::ZeroBurst);
         }
         if !algorithm.takes_burst() && burst != limit {

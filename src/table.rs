@@ -36,12 +36,15 @@ pub(crate) use shards::{Event, Shards};
 pub(crate) trait Rule: Copy {
     /// The state after the charge, or `None` if it is refused.
     fn charge(&self, state: u64) -> Option<u64>;
-    /// The state without the charge.
-    fn refund(&self, state: u64) -> u64;
+    /// The state without the charge, which led to the state `charged` a moment ago.
+    fn undo(&self, state: u64, charged: u64) -> u64;
     /// Whether forgetting the state loses nothing.
     fn is_idle(&self, state: u64) -> bool;
     /// How much forgetting the state would lose.
     fn debt(&self, state: u64) -> u64;
+    /// Called while a live entry is being displaced from the slot at `position` and nobody else may touch it: whoever
+    /// keeps more of a key elsewhere forgets it here.
+    fn displaced(&self, _position: usize) {}
 }
 
 /// What became of a charge.
@@ -91,6 +94,29 @@ impl<S: Set> Slot<'_, S> {
 pub(crate) struct Found<'a, S: Set> {
     slot: Slot<'a, S>,
     word: S::Word,
+}
+
+impl<S: Set> Found<'_, S> {
+    /// The number of the slot, counted through all sets.
+    pub(crate) fn position(&self) -> usize {
+        self.slot.position
+    }
+
+    /// The state as it was seen.
+    pub(crate) fn state(&self) -> u64 {
+        self.word.state()
+    }
+
+    /// Whether it was `id`'s when it was seen.
+    pub(crate) fn was_of(&self, id: u64) -> bool {
+        self.slot.set.was_of(self.slot.place, self.word, id)
+    }
+
+    /// Whether the slot has not changed hands since.
+    pub(crate) fn lives_on(&self, id: u64) -> bool {
+        let word = self.slot.word();
+        word.is_same_life(self.word) && self.slot.set.shows(self.slot.place, word, id)
+    }
 }
 
 /// A table of no more bytes is taken to fit a core's own cache.
@@ -151,6 +177,10 @@ impl<S: Set> Table<S> {
 
     pub(crate) fn set_count(&self) -> usize {
         self.sets.len()
+    }
+
+    pub(crate) fn slot_count(&self) -> usize {
+        self.sets.len() * WIDTH
     }
 
     pub(crate) fn shards(&self) -> &Shards {
@@ -265,6 +295,23 @@ impl<S: Set> Table<S> {
         self.contend(missed, id, rule, displace)
     }
 
+    /// Charges `id` if it has a live entry.
+    pub(crate) fn amend(&self, id: u64, rule: impl Rule) -> Option<Outcome> {
+        let backoff = Backoff::new();
+        loop {
+            let Found { slot, word } = self.find_live(id)?;
+            if let Some(outcome) = Self::charge_live(slot, word, id, rule) {
+                return Some(outcome);
+            }
+            backoff.spin();
+        }
+    }
+
+    /// The live entry of `id`. A pending one is not yet anybody's.
+    pub(crate) fn find_live(&self, id: u64) -> Option<Found<'_, S>> {
+        self.find(id).filter(|found| found.word.kind() == Kind::Live)
+    }
+
     /// Charges `id` where it is new (`missed`), or another thread is about to change its slot.
     #[cold]
     #[inline(never)]
@@ -307,18 +354,18 @@ impl<S: Set> Table<S> {
         if set.shows(place, charged, id) {
             return Some(Outcome::Charged(charged.state()));
         }
-        Self::take_back(slot, rule);
+        Self::take_back(slot, charged, rule);
         None
     }
 
     /// Takes back a charge that has hit another key: since the word was read, the slot has changed hands often enough
     /// to come to the same life and the same state once more.
     #[cold]
-    fn take_back(slot: Slot<'_, S>, rule: impl Rule) {
+    fn take_back(slot: Slot<'_, S>, charged: S::Word, rule: impl Rule) {
         loop {
             let word = slot.word();
             // Whoever has emptied or claimed the slot has thrown the charge away with the rest.
-            if word.kind() != Kind::Live || slot.swap(word, word.with_state(rule.refund(word.state()))) {
+            if word.kind() != Kind::Live || slot.swap(word, word.with_state(rule.undo(word.state(), charged.state()))) {
                 return;
             }
         }
@@ -345,7 +392,12 @@ impl<S: Set> Table<S> {
         if matches!(loss, Loss::Debt(_)) && !displace {
             return Some(Outcome::Crowded(word.state()));
         }
-        let pending = slot.set.claim(slot.place, word, id, self.shards.nonce())?;
+        let prepare = || {
+            if matches!(loss, Loss::Debt(_)) {
+                rule.displaced(slot.position);
+            }
+        };
+        let pending = slot.set.claim(slot.place, word, id, self.shards.nonce(), prepare)?;
         match loss {
             Loss::Nothing => (),
             Loss::Idle => self.shards.count(Event::TakenOver),

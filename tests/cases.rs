@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Decision, Limiter, ManualClock, Quota, WhenFull};
 
-const ALGORITHMS: [Algorithm; 3] = [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowCounter];
-
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
 
@@ -58,9 +56,15 @@ impl Scene<str> {
     }
 }
 
+/// The same quota by another algorithm. A leaky bucket admits one unit more at once than may wait in it.
+fn by(algorithm: Algorithm, quota: Quota) -> Quota {
+    let quota = quota.with_algorithm(algorithm);
+    if algorithm == Algorithm::LeakyBucket { quota.with_burst(quota.burst() - 1) } else { quota }
+}
+
 /// A scene for each algorithm.
 fn scenes<K: ?Sized + std::hash::Hash>(quota: Quota) -> impl Iterator<Item = (Algorithm, Scene<K>)> {
-    ALGORITHMS.into_iter().map(move |algorithm| (algorithm, Scene::new(quota.with_algorithm(algorithm))))
+    Algorithm::ALL.iter().map(move |&algorithm| (algorithm, Scene::new(by(algorithm, quota))))
 }
 
 fn every(limit: u64, seconds: u64) -> Quota {
@@ -141,8 +145,10 @@ fn polled_every_100_ms_three_a_second_are_three_a_second_and_never_more() {
             let polls = (first..first + 10).map(|poll| ms(second * 1_000 + poll * 100));
             let admitted = polls.filter(|&now| scene.ask(now, 1).is_allowed()).count();
             match algorithm {
-                Algorithm::TokenBucket => assert_eq!(admitted, 3, "second {second}"),
-                Algorithm::FixedWindow => assert_eq!(admitted, if second == 0 { 0 } else { 3 }, "second {second}"),
+                Algorithm::TokenBucket | Algorithm::LeakyBucket => assert_eq!(admitted, 3, "second {second}"),
+                Algorithm::FixedWindow | Algorithm::SlidingWindowLog => {
+                    assert_eq!(admitted, if second == 0 { 0 } else { 3 }, "second {second}")
+                }
                 // The window before is weighed as if evenly used, which costs a greedy client one of three.
                 _ => assert!(admitted <= 3 && (second < 2 || admitted >= 2), "{admitted} in second {second}"),
             }
@@ -155,8 +161,8 @@ fn polled_every_100_ms_three_a_second_are_three_a_second_and_never_more() {
 fn five_used_up_two_seconds_pass_then_exactly_five() {
     for (algorithm, scene) in scenes(Quota::per_second(5)) {
         let wait = match algorithm {
-            Algorithm::TokenBucket => ms(200),
-            Algorithm::FixedWindow => SECOND,
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => ms(200),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowLog => SECOND,
             // One of the five of the window before has fallen away a fifth into the next.
             _ => ms(1_200),
         };
@@ -235,9 +241,12 @@ fn who_took_the_last_unit_is_told_when_the_next_comes() {
 /// D05
 #[test]
 fn a_refused_request_takes_nothing() {
-    let waits = [Duration::from_secs(18), Duration::from_secs(60), ms(82_500)];
-    for (algorithm, wait) in ALGORITHMS.into_iter().zip(waits) {
-        let scene = Scene::new(every(10, 60).with_algorithm(algorithm));
+    for (algorithm, scene) in scenes(every(10, 60)) {
+        let wait = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Duration::from_secs(18),
+            Algorithm::SlidingWindowCounter => ms(82_500),
+            _ => Duration::from_secs(60),
+        };
         scene.ok(Duration::ZERO, 8, 2);
         (0..100).for_each(|_| scene.no(Duration::ZERO, 5, 2, wait));
         scene.ok(Duration::ZERO, 1, 1);
@@ -295,8 +304,8 @@ fn race(scene: &Scene<u64>, threads: usize, batches: u64, keys: u64, pause: Dura
 /// E03
 #[test]
 fn of_sixteen_that_ask_at_once_one_passes_a_limit_of_one() {
-    for algorithm in ALGORITHMS {
-        let scene = Scene::with_capacity(every(1, 60).with_algorithm(algorithm), 20_000);
+    for &algorithm in Algorithm::ALL {
+        let scene = Scene::with_capacity(by(algorithm, every(1, 60)), 20_000);
         let admitted = race(&scene, 16, 1_000, 10_000, Duration::ZERO);
         assert!(admitted.iter().all(|&admitted| admitted == 1), "{algorithm}");
     }

@@ -107,12 +107,43 @@ impl Model for Windows {
     }
 }
 
+/// The definition of the sliding-window log: the moments of all units admitted, of which those less than a period old
+/// count. Time is never before the last of them.
+struct Log {
+    limit: i128,
+    period: i128,
+    moments: Vec<i128>,
+}
+
+impl Model for Log {
+    fn ask(&mut self, now: u64, cost: u64) -> Answer {
+        let (now, cost) = (int(now), int(cost));
+        let at = self.moments.last().map_or(now, |&last| last.max(now));
+        let counts = |moments: &[i128]| moments.iter().copied().filter(|moment| moment + self.period > at).collect();
+        let counted: Vec<i128> = counts(&self.moments);
+        let excess = counted.len() as i128 + cost - self.limit;
+        let allowed = cost == 0 || excess <= 0;
+        if allowed {
+            self.moments.extend((0..cost).map(|_| at));
+        }
+        let wait = if allowed { 0 } else { counted[excess as usize - 1] + self.period - now };
+        let counted: Vec<i128> = counts(&self.moments);
+        let reset = counted.last().map_or(0, |last| last + self.period - now);
+        (allowed, nat(self.limit - counted.len() as i128), nat(wait), nat(reset))
+    }
+}
+
 fn model(quota: &Quota) -> Box<dyn Model> {
     let (limit, period) = (int(quota.limit()), i128::try_from(quota.period().as_nanos()).unwrap());
     match quota.algorithm() {
         Algorithm::TokenBucket => {
             Box::new(TokenBucket { limit, period, burst: int(quota.burst()), tat: i128::MIN / 4 })
         }
+        // It admits what a token bucket does in which one unit more fits.
+        Algorithm::LeakyBucket => {
+            Box::new(TokenBucket { limit, period, burst: int(quota.burst()) + 1, tat: i128::MIN / 4 })
+        }
+        Algorithm::SlidingWindowLog => Box::new(Log { limit, period, moments: Vec::new() }),
         other => {
             let sliding = other == Algorithm::SlidingWindowCounter;
             Box::new(Windows { sliding, limit, period, counts: BTreeMap::new() })
@@ -121,13 +152,15 @@ fn model(quota: &Quota) -> Box<dyn Model> {
 }
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![Just(Algorithm::TokenBucket), Just(Algorithm::FixedWindow), Just(Algorithm::SlidingWindowCounter)]
+    prop::sample::select(Algorithm::ALL)
 }
 
 fn quotas() -> impl Strategy<Value = Quota> {
     let period =
         prop_oneof![1_000_u64..10_000, Just(1_000_000_000), Just(60_000_000_000), 1_000_000_000_u64..3_600_000_000_000];
     (1_u64..=1_000, period, 1_u64..40, algorithms()).prop_map(|(limit, period, burst, algorithm)| {
+        // The model of a log takes its time.
+        let limit = if algorithm == Algorithm::SlidingWindowLog { limit % 50 + 1 } else { limit };
         let quota = Quota::with_period(limit, Duration::from_nanos(period)).with_algorithm(algorithm);
         if algorithm.takes_burst() { quota.with_burst(burst) } else { quota }
     })
@@ -246,7 +279,7 @@ proptest! {
         memory in memories(),
         batches in prop::collection::vec((prop::collection::vec(0_u8..20, 0..90), 0_u64..3_000), 1..8),
     ) {
-        let memory = if quota.algorithm() == Algorithm::TokenBucket { memory } else { Memory::Exact };
+        let memory = if quota.algorithm().takes_burst() { memory } else { Memory::Exact };
         let clock = ManualClock::at(START);
         let build = || {
             let builder = Limiter::<u8>::builder(quota).capacity(10_000).memory(memory).clock(clock.clone());
@@ -301,9 +334,13 @@ proptest! {
         memory in memories(),
         steps in prop::collection::vec((0_u64..4, 1_u64..4), 1..200),
     ) {
-        let memory = if algorithm == Algorithm::TokenBucket { memory } else { Memory::Exact };
+        let memory = if algorithm.takes_burst() { memory } else { Memory::Exact };
         let limit = if memory == Memory::Compact { limit % MOST_COMPACT + 1 } else { limit };
-        let limit = if algorithm == Algorithm::SlidingWindowCounter { limit % 1_000_000 + 1 } else { limit };
+        let limit = match algorithm {
+            Algorithm::SlidingWindowCounter => limit % 1_000_000 + 1,
+            Algorithm::SlidingWindowLog => limit % 100 + 1,
+            _ => limit,
+        };
         let quota = Quota::per_second(limit).with_algorithm(algorithm);
         let quota = if algorithm.takes_burst() { quota.with_burst(burst) } else { quota };
         let (limiter, clock) = with_coarse_ticks(quota, memory);
@@ -324,7 +361,11 @@ proptest! {
                 sum += cost;
                 let elapsed = to - from;
                 let bound = match algorithm {
-                    Algorithm::TokenBucket => u128::from(quota.burst()) + u128::from(elapsed) * u128::from(limit) / 1_000_000_000,
+                    Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                        let at_once = quota.burst() + u64::from(algorithm == Algorithm::LeakyBucket);
+                        u128::from(at_once) + u128::from(elapsed) * u128::from(limit) / 1_000_000_000
+                    }
+                    Algorithm::SlidingWindowLog => u128::from(limit) * (1 + u128::from(elapsed) / 1_000_000_000),
                     // A window that is not aligned to theirs holds parts of two.
                     _ => u128::from(limit) * (2 + u128::from(elapsed) / 1_000_000_000),
                 };

@@ -8,8 +8,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::{Algorithm, GlobalLimiter, Limiter, ManualClock, Quota, QuotaError};
 
-const ALGORITHMS: [Algorithm; 3] = [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowCounter];
-
 /// The longest period, and the longest time for a burst to come back, in nanoseconds.
 const MAX_SPAN: u64 = 1 << 61;
 
@@ -40,7 +38,7 @@ fn constructors_set_the_period_and_a_burst_of_the_limit() {
     assert_eq!(seconds(Quota::per_day(4)), (4, 86_400, 4, Algorithm::TokenBucket));
     assert_eq!((IN_A_CONSTANT.limit(), IN_A_CONSTANT.burst()), (7, 3));
     assert_eq!(IN_A_CONSTANT.period(), Duration::from_millis(250));
-    for algorithm in ALGORITHMS {
+    for &algorithm in Algorithm::ALL {
         let quota = Quota::per_second(9).with_algorithm(algorithm);
         assert_eq!((quota.algorithm(), quota.burst()), (algorithm, 9));
         assert_eq!(quota.validate(), Ok(()));
@@ -50,8 +48,9 @@ fn constructors_set_the_period_and_a_burst_of_the_limit() {
 
 #[test]
 fn algorithms_have_names_and_say_whether_they_take_a_burst() {
-    let told = ALGORITHMS.map(|algorithm| (algorithm.name(), algorithm.takes_burst()));
-    assert_eq!(told, [("token-bucket", true), ("fixed-window", false), ("sliding-window-counter", false)]);
+    let told: Vec<_> = Algorithm::ALL.iter().map(|algorithm| (algorithm.name(), algorithm.takes_burst())).collect();
+    assert_eq!(told[..2], [("token-bucket", true), ("leaky-bucket", true)]);
+    assert_eq!(told[2..], ["fixed-window", "sliding-window-counter", "sliding-window-log"].map(|name| (name, false)));
     assert_eq!(Algorithm::default(), Algorithm::TokenBucket);
     assert_eq!(format!("[{:>14}]", Algorithm::FixedWindow), "[  fixed-window]");
 }
@@ -98,7 +97,7 @@ fn burst_and_algorithm_may_stand_in_any_order_or_be_left_out() {
     }
     assert_eq!(parse("100/min burst=500").burst(), 500);
     assert_eq!(parse("100/min algorithm=gcra"), plain);
-    for algorithm in ALGORITHMS {
+    for &algorithm in Algorithm::ALL {
         assert_eq!(parse(&format!("100/min algorithm={algorithm}")), plain.with_algorithm(algorithm));
     }
 }
@@ -145,7 +144,8 @@ fn unknown_and_repeated_words_are_errors() {
         assert_text_error(&format!("5/s {word}"), &format!("{word:?} is neither burst=N nor algorithm=NAME"));
     }
     for name in ["leaky", "", "GCRA", "token-bucket=1"] {
-        let known = "only token-bucket, fixed-window, sliding-window-counter";
+        let known = "only token-bucket, leaky-bucket, fixed-window, \
+             sliding-window-counter, sliding-window-log";
         assert_text_error(&format!("5/s algorithm={name}"), &format!("there is no algorithm {name:?}, {known}"));
     }
     assert_text_error("5/s burst=1 burst=1", "burst is given twice");
@@ -195,7 +195,7 @@ fn the_limits_of_what_is_possible_are_exact() {
     assert_eq!(check(1, longer, 1), Err(QuotaError::PeriodTooLong { period: longer }));
     let limit = MAX_SPAN + 1;
     assert_eq!(check(limit, span, 1), Err(QuotaError::RateTooHigh { limit, period: span }));
-    for algorithm in ALGORITHMS.into_iter().filter(|algorithm| !algorithm.takes_burst()) {
+    for algorithm in Algorithm::ALL.iter().copied().filter(|algorithm| !algorithm.takes_burst()) {
         let quota = Quota::per_second(5).with_algorithm(algorithm);
         assert_eq!(quota.with_burst(4).validate(), Err(QuotaError::NoBurst { algorithm }));
         assert_eq!(quota.with_burst(5).validate(), Ok(()));
@@ -237,19 +237,22 @@ fn quotas_are_written_in_their_largest_whole_unit() {
 fn possible() -> impl Strategy<Value = Quota> {
     let upto = |largest: u64, bits: u32, seed: u64| (seed >> bits) % largest + 1;
     let numbers = (0..64_u32, any::<u64>(), 0..64_u32, any::<u64>(), 0..64_u32, any::<u64>());
-    (numbers, 0..4_usize).prop_map(move |((bits, period, limit_bits, limit, burst_bits, burst), which)| {
-        let period = upto(MAX_SPAN, bits, period);
-        let limit = upto(period, limit_bits, limit);
-        let quota = Quota::with_period(limit, Duration::from_nanos(period));
-        match ALGORITHMS.get(which) {
-            Some(algorithm) if !algorithm.takes_burst() => quota.with_algorithm(*algorithm),
-            Some(_) => {
-                let largest = u128::from(MAX_SPAN) * u128::from(limit) / u128::from(period);
-                quota.with_burst(upto(u64::try_from(largest).unwrap(), burst_bits, burst))
+    (numbers, 0..=Algorithm::ALL.len()).prop_map(
+        move |((bits, period, limit_bits, limit, burst_bits, burst), which)| {
+            let period = upto(MAX_SPAN, bits, period);
+            let limit = upto(period, limit_bits, limit);
+            let quota = Quota::with_period(limit, Duration::from_nanos(period));
+            match Algorithm::ALL.get(which).copied() {
+                Some(algorithm) if !algorithm.takes_burst() => quota.with_algorithm(algorithm),
+                Some(algorithm) => {
+                    let largest = u128::from(MAX_SPAN) * u128::from(limit) / u128::from(period);
+                    let burst = upto(u64::try_from(largest).unwrap(), burst_bits, burst);
+                    quota.with_algorithm(algorithm).with_burst(burst)
+                }
+                None => quota,
             }
-            None => quota,
-        }
-    })
+        },
+    )
 }
 
 proptest! {
@@ -292,7 +295,7 @@ proptest! {
         (limit_bits, burst_bits, second_bits) in (0..64_u32, 0..64_u32, 0..64_u32),
     ) {
         let period = Duration::new(seconds >> second_bits, nanos);
-        for algorithm in ALGORITHMS {
+        for &algorithm in Algorithm::ALL {
             let quota = Quota::with_period(limit >> limit_bits, period).with_algorithm(algorithm);
             for quota in [quota, quota.with_burst(burst >> burst_bits)] {
                 let _ = quota.emission_interval();
@@ -390,7 +393,7 @@ fn extreme_quotas_are_errors_or_work_but_never_panic() {
     let spans = [0, 1, 1_000_000_000, 1 << 58, 1 << 61, u64::MAX].map(Duration::from_nanos);
     let spans = || spans.into_iter().chain([Duration::MAX]);
     let numbers = [0, 1, 2, 1_000_000_000, 1 << 31, 1 << 61, 1 << 62, u64::MAX];
-    for algorithm in ALGORITHMS {
+    for &algorithm in Algorithm::ALL {
         let quotas = spans().flat_map(|period| {
             let limits = numbers.into_iter().map(move |limit| Quota::with_period(limit, period));
             limits.flat_map(|quota| numbers.into_iter().map(move |burst| quota.with_burst(burst)).chain([quota]))
@@ -436,7 +439,9 @@ fn a_fresh_key_is_admitted_at_every_rate() {
         let limiter = GlobalLimiter::with_clock(quota, ManualClock::at(now)).unwrap();
         limiter.check_n(cost).unwrap().is_allowed()
     };
-    for (seconds, algorithm) in [1, 7, 13, 60, 86_400].into_iter().flat_map(|s| ALGORITHMS.map(|a| (s, a))) {
+    for (seconds, algorithm) in
+        [1, 7, 13, 60, 86_400].into_iter().flat_map(|s| Algorithm::ALL.iter().map(move |&a| (s, a)))
+    {
         for limit in 1..=1_000 {
             let quota = Quota::with_period(limit, Duration::from_secs(seconds)).with_algorithm(algorithm);
             let now = limit * 1_234_567_891;

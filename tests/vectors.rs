@@ -80,6 +80,16 @@ fn token_bucket() {
 }
 
 #[test]
+fn leaky_bucket() {
+    run("leaky-bucket", 17);
+}
+
+#[test]
+fn sliding_window_log() {
+    run("sliding-window-log", 16);
+}
+
+#[test]
 fn fixed_window() {
     run("fixed-window", 18);
 }

@@ -143,7 +143,7 @@ impl<K> Batches<K> {
 
 impl<K: Key> Contender<K> for Batches<K> {
     fn charge(&self, key: &K, cost: u64) -> bool {
-        self.0.charge(key, cost)
+        Contender::charge(&self.0, key, cost)
     }
 
     fn walk(&self, keys: &[K], checks: usize) {

@@ -1,6 +1,7 @@
 //! Fixed window: a count that starts again at each multiple of the period on the limiter's clock.
 //!
-//! The state is the number of a window, and in the lowest bits the units admitted in it.
+//! The state is the number of a window, and in the lowest bits the units charged in it. Units charged beyond the limit
+//! after the fact count in the windows that follow.
 
 use crate::error::BuildError;
 use crate::quota::Quota;
@@ -19,8 +20,9 @@ impl FixedWindow {
     pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
         let windows = Windows::new(quota.period_ns(), timeline);
         let index_bits = bits_for(windows.locate(timeline.end()).0);
-        let count_bits = bits_for(quota.limit());
-        if index_bits + count_bits > STATE_BITS {
+        // All that the number of a window leaves.
+        let count_bits = STATE_BITS.saturating_sub(index_bits);
+        if bits_for(quota.limit()) > count_bits {
             let largest = (1 << STATE_BITS.saturating_sub(index_bits)) - 1;
             return Err(BuildError::limit_too_large(quota, largest));
         }
@@ -32,13 +34,21 @@ impl FixedWindow {
         (state >> self.count_bits, state & ((1 << self.count_bits) - 1))
     }
 
-    /// The window that counts at `now` and what was admitted in it. A state from a later window counts on: the clock
-    /// has stepped back.
+    fn pack(&self, index: u64, count: u64) -> u64 {
+        (index << self.count_bits) | count.min((1 << self.count_bits) - 1)
+    }
+
+    /// The window that counts at `now` and what counts in it. A state from a later window counts on: the clock has
+    /// stepped back.
     #[inline]
     fn current(&self, state: u64, now: u64) -> (u64, u64) {
         let (index, count) = self.unpack(state);
         let (here, _) = self.windows.locate(now);
-        if index < here { (here, 0) } else { (index, count) }
+        if index < here {
+            (here, count.saturating_sub((here - index).saturating_mul(self.limit)))
+        } else {
+            (index, count)
+        }
     }
 }
 
@@ -54,10 +64,20 @@ impl Cell for FixedWindow {
         (count + cost <= self.limit).then_some((index << self.count_bits) | (count + cost))
     }
 
-    #[inline]
-    fn refund(&self, state: u64, cost: u64) -> u64 {
-        let (_, count) = self.unpack(state);
-        state - count.min(cost)
+    fn force(&self, state: u64, now: u64, cost: u64) -> u64 {
+        let (index, count) = self.current(state, now);
+        self.pack(index, count.saturating_add(cost))
+    }
+
+    fn refund(&self, state: u64, now: u64, cost: u64) -> u64 {
+        let (index, count) = self.current(state, now);
+        self.pack(index, count.saturating_sub(cost))
+    }
+
+    /// What was charged in a window that is over counts no more.
+    fn undo(&self, state: u64, _now: u64, charged: u64, cost: u64) -> u64 {
+        let (index, count) = self.unpack(state);
+        if index == self.unpack(charged).0 { self.pack(index, count.saturating_sub(cost)) } else { state }
     }
 
     #[inline]
@@ -74,15 +94,17 @@ impl Cell for FixedWindow {
         self.limit.saturating_sub(self.debt(state, now))
     }
 
-    /// When a refused cost is admitted: when the window is over.
-    fn admitted_at(&self, state: u64, now: u64, _cost: u64) -> u64 {
-        self.windows.moment(self.current(state, now).0 + 1, 0)
+    /// When a refused cost is admitted: when the window is over, or those that the debt fills too.
+    fn admitted_at(&self, state: u64, now: u64, cost: u64) -> u64 {
+        let (index, count) = self.current(state, now);
+        let excess = (count + cost).saturating_sub(self.limit);
+        self.windows.moment(index + excess.div_ceil(self.limit), 0)
     }
 
     fn idle_at(&self, state: u64, _now: u64) -> u64 {
         match self.unpack(state) {
             (_, 0) => 0,
-            (index, _) => self.windows.moment(index + 1, 0),
+            (index, count) => self.windows.moment(index + count.div_ceil(self.limit), 0),
         }
     }
 }

@@ -2,7 +2,8 @@
 //! a window ending now would still cover.
 //!
 //! Admitted when `previous * (W - e) / W + current + cost <= L`, with `W` the period and `e` the time into the current
-//! window, in exact integers. The state is the number of the current window and the two counts.
+//! window, in exact integers. The state is the number of the current window and the two counts. Units charged beyond the
+//! limit after the fact count in the windows that follow, as far as the current count has room for them.
 //!
 //! Two counts leave few bits for the number. Where the numbers of all windows of the timeline do not fit they go round:
 //! a state is then taken for one of a later window once it is older than three quarters of the round, so a round must
@@ -22,7 +23,9 @@ const ROUND_BITS: u32 = 22;
 pub(crate) struct SlidingWindowCounter {
     limit: u64,
     windows: Windows,
-    count_bits: u32,
+    /// Of the count of the window before, which is never above the limit.
+    previous_bits: u32,
+    current_bits: u32,
     /// Whether window numbers go round.
     round: bool,
 }
@@ -47,24 +50,37 @@ impl SlidingWindowCounter {
             return Err(BuildError::limit_too_large(quota, largest));
         }
         let round = 2 * count_bits + needed_bits > STATE_BITS;
-        Ok(Self { limit: quota.limit(), windows, count_bits, round })
+        let current_bits = if round { count_bits } else { STATE_BITS - needed_bits - count_bits };
+        Ok(Self { limit: quota.limit(), windows, previous_bits: count_bits, current_bits, round })
     }
 
     #[inline]
     fn index_mask(&self) -> u64 {
-        (1 << (STATE_BITS - 2 * self.count_bits)) - 1
+        (1 << (STATE_BITS - self.previous_bits - self.current_bits)) - 1
     }
 
     #[inline]
     fn pack(&self, index: u64, previous: u64, current: u64) -> u64 {
-        ((index & self.index_mask()) << (2 * self.count_bits)) | (previous << self.count_bits) | current
+        let current = current.min((1 << self.current_bits) - 1);
+        ((((index & self.index_mask()) << self.previous_bits) | previous) << self.current_bits) | current
     }
 
     /// The window number, the count of the window before, and the count.
     #[inline]
     fn unpack(&self, state: u64) -> (u64, u64, u64) {
-        let mask = (1 << self.count_bits) - 1;
-        (state >> (2 * self.count_bits), (state >> self.count_bits) & mask, state & mask)
+        let (rest, current) = (state >> self.current_bits, state & ((1 << self.current_bits) - 1));
+        (rest >> self.previous_bits, rest & ((1 << self.previous_bits) - 1), current)
+    }
+
+    /// The two counts `windows` later: of more than the limit, what is above it goes on to the next window.
+    #[inline]
+    fn later(&self, previous: u64, current: u64, windows: u64) -> (u64, u64) {
+        if windows == 0 {
+            return (previous, current);
+        }
+        let owed = current.saturating_sub((windows - 1).saturating_mul(self.limit));
+        let previous = owed.min(self.limit);
+        (previous, owed - previous)
     }
 
     /// How many windows the window numbered `index` lies before the window `here`; negative if it lies ahead.
@@ -87,11 +103,7 @@ impl SlidingWindowCounter {
         if age < 0 && previous | current != 0 {
             return View { index: here.wrapping_sub(age.cast_unsigned()), elapsed: 0, previous, current };
         }
-        let (previous, current) = match age {
-            0 => (previous, current),
-            1 => (current, 0),
-            _ => (0, 0),
-        };
+        let (previous, current) = self.later(previous, current, age.max(0).cast_unsigned());
         View { index: here, elapsed, previous, current }
     }
 
@@ -125,10 +137,25 @@ impl Cell for SlidingWindowCounter {
         fits.then(|| self.pack(view.index, view.previous, view.current + cost))
     }
 
-    #[inline]
-    fn refund(&self, state: u64, cost: u64) -> u64 {
-        let (_, _, current) = self.unpack(state);
-        state - current.min(cost)
+    fn force(&self, state: u64, now: u64, cost: u64) -> u64 {
+        let view = self.view(state, now);
+        self.pack(view.index, view.previous, view.current.saturating_add(cost))
+    }
+
+    /// From this window's count, and what that has not from the count of the window before.
+    fn refund(&self, state: u64, now: u64, cost: u64) -> u64 {
+        let View { index, previous, current, .. } = self.view(state, now);
+        let rest = cost.saturating_sub(current);
+        self.pack(index, previous.saturating_sub(rest), current.saturating_sub(cost))
+    }
+
+    fn undo(&self, state: u64, _now: u64, charged: u64, cost: u64) -> u64 {
+        let (index, previous, current) = self.unpack(state);
+        match self.age(self.unpack(charged).0, index) {
+            0 => self.pack(index, previous, current.saturating_sub(cost)),
+            1 => self.pack(index, previous.saturating_sub(cost), current),
+            _ => state,
+        }
     }
 
     #[inline]
@@ -149,15 +176,17 @@ impl Cell for SlidingWindowCounter {
 
     fn admitted_at(&self, state: u64, now: u64, cost: u64) -> u64 {
         let view = self.view(state, now);
-        if let Some(free) = self.limit.checked_sub(view.current + cost) {
-            let elapsed = self.light_enough(view.previous, free).max(view.elapsed);
+        // The first window in which its own count leaves room, or the one after, in which that weighs less.
+        let first = (view.current + cost).saturating_sub(self.limit).div_ceil(self.limit);
+        for windows in [first, first + 1] {
+            let (previous, current) = self.later(view.previous, view.current, windows);
+            let elapsed = if windows == 0 { view.elapsed } else { 0 };
+            let elapsed = self.light_enough(previous, self.limit.saturating_sub(current + cost)).max(elapsed);
             if elapsed < self.windows.period {
-                return self.windows.moment(view.index, elapsed);
+                return self.windows.moment(view.index + windows, elapsed);
             }
         }
-        // In the next window what is current weighs as the window before, in the one after that not at all.
-        let elapsed = self.light_enough(view.current, self.limit - cost);
-        self.windows.moment(view.index + 1, elapsed)
+        self.windows.moment(view.index + first + 2, 0)
     }
 
     /// The end of the last window in which the state still counts, taking `now` into account only to tell which round
@@ -167,7 +196,7 @@ impl Cell for SlidingWindowCounter {
         match (view.previous, view.current) {
             (0, 0) => 0,
             (_, 0) => self.windows.moment(view.index + 1, 0),
-            _ => self.windows.moment(view.index + 2, 0),
+            (_, current) => self.windows.moment(view.index + current.div_ceil(self.limit) + 1, 0),
         }
     }
 }

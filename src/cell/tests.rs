@@ -12,11 +12,11 @@ use crate::quota::{Algorithm, Quota};
 use crate::timeline::Timeline;
 
 fn policies() -> impl Strategy<Value = Policy> {
-    let algorithm =
-        prop_oneof![Just(Algorithm::TokenBucket), Just(Algorithm::FixedWindow), Just(Algorithm::SlidingWindowCounter)];
+    let cells = Algorithm::ALL.iter().copied().filter(|&algorithm| algorithm != Algorithm::SlidingWindowLog);
+    let algorithm = prop::sample::select(cells.collect::<Vec<_>>());
     (1_u64..1_000, 1_000_u64..1_000_000, algorithm).prop_map(|(limit, period, algorithm)| {
         let quota = Quota::with_period(limit, Duration::from_nanos(period)).with_algorithm(algorithm);
-        Policy::new(&quota, &Timeline::new(1 << 40, Duration::from_secs(3_600))).unwrap()
+        Policy::new(&quota, &Timeline::new(1 << 40, Duration::from_secs(3_600)), STATE_BITS).unwrap()
     })
 }
 
@@ -51,7 +51,7 @@ proptest! {
         let (state, now) = state_after(&policy, &steps);
         let cost = cost % policy.limit() + 1;
         if let Some(charged) = policy.charge(state, now, cost) {
-            let restored = ask!(&policy, cell => cell.refund(charged, cost));
+            let restored = ask!(&policy, cell => cell.refund(charged, now, cost));
             prop_assert!(same(&policy, state, restored, now), "{policy:?}: {state} and {restored} at {now}");
         }
     }
@@ -59,7 +59,7 @@ proptest! {
     #[test]
     fn a_refund_never_fills_above_full(policy in policies(), steps in steps(), cost in any::<u64>()) {
         let (state, now) = state_after(&policy, &steps);
-        let refunded = ask!(&policy, cell => cell.refund(state, cost));
+        let refunded = ask!(&policy, cell => cell.refund(state, now, cost));
         prop_assert!(policy.remaining(refunded, now) <= policy.limit());
         prop_assert!(policy.remaining(refunded, now) >= policy.remaining(state, now));
     }
@@ -93,14 +93,14 @@ proptest! {
             .with_burst(burst % (1 << burst_bits) + 1);
         prop_assume!(quota.validate().is_ok());
         // The longest possible horizon and burst, or shorter ones that are said to be possible.
-        let (horizon, quota) = match Policy::small(&quota, &Timeline::new(clock, Duration::MAX), bits) {
+        let (horizon, quota) = match Policy::new(&quota, &Timeline::new(clock, Duration::MAX), bits) {
             Ok(_) => (Duration::MAX, quota),
             Err(BuildError::HorizonTooLong { longest }) => (longest, quota),
             Err(BuildError::BurstTooLong { largest, .. }) => (Duration::ZERO, quota.with_burst(largest)),
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         };
         let timeline = Timeline::new(clock, horizon);
-        let policy = match Policy::small(&quota, &timeline, bits) {
+        let policy = match Policy::new(&quota, &timeline, bits) {
             Ok(policy) => policy,
             Err(error) => return Err(TestCaseError::fail(format!("{quota} for {horizon:?}: {error}"))),
         };
@@ -116,7 +116,7 @@ fn the_largest_limits() {
     let counter = |limit, period| {
         let quota =
             Quota::with_period(limit, Duration::from_nanos(period)).with_algorithm(Algorithm::SlidingWindowCounter);
-        Policy::new(&quota, &nine_years)
+        Policy::new(&quota, &nine_years, STATE_BITS)
     };
     let second = 1_000_000_000;
     assert!(counter((1 << 20) - 1, second).is_ok());
@@ -125,12 +125,12 @@ fn the_largest_limits() {
     assert!(counter(1 << 25, 86_400 * second).is_err());
     // Whatever the horizon, two counts of 32 bits do not fit.
     let quota = Quota::with_period(1 << 32, Duration::from_secs(4_295)).with_algorithm(Algorithm::SlidingWindowCounter);
-    assert!(Policy::new(&quota, &Timeline::new(0, Duration::from_secs(1))).is_err());
+    assert!(Policy::new(&quota, &Timeline::new(0, Duration::from_secs(1)), STATE_BITS).is_err());
     let fixed =
         |limit, period| Quota::with_period(limit, Duration::from_nanos(period)).with_algorithm(Algorithm::FixedWindow);
     // Any fixed window that is valid fits.
     for (limit, period) in [(1, 1), (13, 13), (second, second), (1 << 61, 1 << 61)] {
-        assert!(Policy::new(&fixed(limit, period), &nine_years).is_ok(), "{limit}/{period}ns");
+        assert!(Policy::new(&fixed(limit, period), &nine_years, STATE_BITS).is_ok(), "{limit}/{period}ns");
     }
 }
 
@@ -138,7 +138,7 @@ fn the_largest_limits() {
 #[test]
 fn window_numbers_go_round() {
     let quota = Quota::per_second(1_000_000).with_algorithm(Algorithm::SlidingWindowCounter);
-    let policy = Policy::new(&quota, &Timeline::new(0, crate::timeline::DEFAULT_HORIZON)).unwrap();
+    let policy = Policy::new(&quota, &Timeline::new(0, crate::timeline::DEFAULT_HORIZON), STATE_BITS).unwrap();
     let second = 1_000_000_000;
     for round in 0..5 {
         // 2^22 windows are a round; begin shortly before its end.

@@ -30,13 +30,15 @@ pub(crate) struct TokenBucket {
     capacity: u64,
     /// Ticks a nanosecond, times 2^`shift`.
     rate: u64,
-    /// Zero where ticks are exact.
+    /// Zero where moments are never rounded.
     shift: u32,
+    /// The bits that a state may have.
+    bits: u32,
 }
 
 impl TokenBucket {
     /// A bucket that holds nothing, and takes for ever to give a unit.
-    pub(super) const EMPTY: Self = Self { interval: u64::MAX, capacity: 0, rate: 1, shift: 0 };
+    pub(super) const EMPTY: Self = Self { interval: u64::MAX, capacity: 0, rate: 1, shift: 0, bits: STATE_BITS };
 
     /// A bucket whose states have at most `bits` bits, no more than [`STATE_BITS`](super::STATE_BITS).
     pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
@@ -52,7 +54,7 @@ impl TokenBucket {
         let (interval, rate, shift) = exact_ticks(quota, span, ticks)
             .or_else(|| whole_ticks(quota, span, ticks))
             .map_or_else(|| fitted_ticks(quota, span, ticks), |(interval, rate)| (interval, rate, 0));
-        Ok(Self { interval, capacity: interval * quota.burst(), rate, shift })
+        Ok(Self { interval, capacity: interval * quota.burst(), rate, shift, bits })
     }
 
     /// The ticks at `now`, rounded down and up. Rounding the rate and the tick down can only delay a refill.
@@ -68,6 +70,20 @@ impl TokenBucket {
         let down = (product >> self.shift) as u64;
         let rest = product as u64 & ((1 << self.shift) - 1);
         (down, down + u64::from(rest != 0))
+    }
+
+    /// Where a charge at `now` begins to count from, and what is owed by then.
+    #[inline]
+    fn start(&self, tat: u64, now: u64) -> (u64, u64) {
+        let (tick, begin) = self.ticks(now);
+        // A new bucket has its whole burst, though its time may begin a tick later than it is asked.
+        if tat > tick { (tat, tat - tick) } else { (begin, 0) }
+    }
+
+    /// The nanoseconds that an admitted charge of `cost`, which led to `tat`, has to wait until all but its last unit have
+    /// leaked out: those of a leaky bucket.
+    pub(super) fn queued(&self, tat: u64, now: u64, cost: u64) -> u64 {
+        if cost == 0 { 0 } else { self.first_ns(tat.saturating_sub(self.interval)).saturating_sub(now) }
     }
 
     /// The tick at `now`, rounded down.
@@ -91,16 +107,23 @@ impl Cell for TokenBucket {
 
     #[inline]
     fn charge(&self, tat: u64, now: u64, cost: u64) -> Option<u64> {
-        let (tick, begin) = self.ticks(now);
+        let (from, debt) = self.start(tat, now);
         let price = cost * self.interval;
-        // A new bucket has its whole burst, though its time may begin a tick later than it is asked.
-        let (from, debt) = if tat > tick { (tat, tat - tick) } else { (begin, 0) };
         (debt + price <= self.capacity).then_some(from + price)
     }
 
-    #[inline]
-    fn refund(&self, tat: u64, cost: u64) -> u64 {
+    fn force(&self, tat: u64, now: u64, cost: u64) -> u64 {
+        let (from, _) = self.start(tat, now);
+        from.saturating_add(cost.saturating_mul(self.interval)).min((1 << self.bits) - 1)
+    }
+
+    fn refund(&self, tat: u64, _now: u64, cost: u64) -> u64 {
         tat.saturating_sub(cost.saturating_mul(self.interval))
+    }
+
+    /// If the bucket may have been full since the charge, some of it has come back already.
+    fn undo(&self, tat: u64, now: u64, charged: u64, cost: u64) -> u64 {
+        if self.is_idle(charged, now) { tat } else { self.refund(tat, now, cost) }
     }
 
     #[inline]

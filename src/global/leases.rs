@@ -1,7 +1,10 @@
 //! Units that threads have taken ahead, so that not every check meets all the others at one cell.
 
+use std::time::Duration;
+
 use crossbeam_utils::CachePadded;
 
+use crate::decision::{Decision, Numbers, Verdict};
 use crate::sync::{AtomicU64, Ordering, thread_number};
 
 /// How many threads have a lease; any others do without.
@@ -14,13 +17,14 @@ pub(super) struct Leases {
     threads: Box<[CachePadded<Lease>]>,
 }
 
-/// What one thread has left, and how the cell stood when it took that. Written by that thread only, so nothing here has
-/// to be ordered; a thread that follows it under the same number sees what it left.
+/// What one thread has left, and what was said when it took that. Written by that thread only, so nothing here has to be
+/// ordered; a thread that follows it under the same number sees what it left.
 #[derive(Debug, Default)]
 pub(super) struct Lease {
     left: AtomicU64,
-    state: AtomicU64,
-    taken_at: AtomicU64,
+    remaining: AtomicU64,
+    available_after: AtomicU64,
+    reset_after: AtomicU64,
 }
 
 impl Leases {
@@ -51,15 +55,24 @@ impl Lease {
         self.left.store(units, Ordering::Relaxed);
     }
 
-    /// Notes how the cell stood, and when.
-    pub(super) fn note(&self, state: u64, now: u64) {
-        self.state.store(state, Ordering::Relaxed);
-        self.taken_at.store(now, Ordering::Relaxed);
+    /// Notes what was said when the lease was taken.
+    pub(super) fn note(&self, taken: &Decision) {
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.remaining.store(taken.remaining(), Ordering::Relaxed);
+        self.available_after.store(nanos(taken.available_after()), Ordering::Relaxed);
+        self.reset_after.store(nanos(taken.reset_after()), Ordering::Relaxed);
     }
 
-    /// What was noted.
+    /// What is said of units that were taken ahead.
     #[inline]
-    pub(super) fn noted(&self) -> (u64, u64) {
-        (self.state.load(Ordering::Relaxed), self.taken_at.load(Ordering::Relaxed))
+    pub(super) fn decision(&self, limit: u64, cost: u64) -> Decision {
+        let numbers = Numbers {
+            limit,
+            remaining: self.remaining.load(Ordering::Relaxed),
+            retry_after: 0,
+            available_after: self.available_after.load(Ordering::Relaxed),
+            reset_after: self.reset_after.load(Ordering::Relaxed),
+        };
+        Decision::of_numbers(numbers, 0, 0, cost, Verdict::Allowed)
     }
 }

@@ -47,8 +47,8 @@ fn algorithm(name: &str) -> Result<Algorithm, QuotaError> {
     if name == "gcra" {
         return Ok(Algorithm::TokenBucket);
     }
-    Algorithm::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
-        let known = Algorithm::ALL.map(Algorithm::name).join(", ");
+    Algorithm::ALL.iter().copied().find(|known| known.name() == name).ok_or_else(|| {
+        let known = Algorithm::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
         problem(format!("there is no algorithm {name:?}, only {known}"))
     })
 }

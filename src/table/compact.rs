@@ -137,10 +137,11 @@ impl Set for CompactSet {
 
     /// The nonce is folded into 39 bits: a thread would have to enter 2^29 keys during another's one insertion before
     /// it used one again.
-    fn claim(&self, place: usize, old: Word, id: u64, nonce: u64) -> Option<Word> {
+    fn claim(&self, place: usize, old: Word, id: u64, nonce: u64, prepare: impl FnOnce()) -> Option<Word> {
         let folded = (super::shards::shard_of(nonce) << NONCE_COUNT_BITS) | (nonce & ((1 << NONCE_COUNT_BITS) - 1));
         let pending = Word((tag(id) << TAG_SHIFT) | folded);
         self.replace(place, old, pending).ok()?;
+        prepare();
         Some(pending)
     }
 }

@@ -79,9 +79,10 @@ impl Set for ExactSet {
         }
     }
 
-    fn claim(&self, place: usize, old: Word, id: u64, nonce: u64) -> Option<Word> {
+    fn claim(&self, place: usize, old: Word, id: u64, nonce: u64, prepare: impl FnOnce()) -> Option<Word> {
         let claimed = old.claimed(nonce);
         self.replace(place, old, claimed).ok()?;
+        prepare();
         let pending = claimed.pending();
         // Release, both: pair with the Acquire of `has_id` and of `word`.
         self.ids.at(place).store(id, Ordering::Release);
@@ -99,7 +100,9 @@ mod tests {
     fn empty_places_are_those_of_empty_slots() {
         let set = ExactSet::new();
         for (nonce, place) in (0..).zip([1, 4, 6]) {
-            assert!(set.claim(place, set.word(place), 7, nonce).is_some_and(|word| word.kind() == Kind::Pending));
+            assert!(
+                set.claim(place, set.word(place), 7, nonce, || ()).is_some_and(|word| word.kind() == Kind::Pending)
+            );
         }
         assert_eq!(set.empty().len(), 5);
         assert_eq!(set.empty().collect::<Vec<_>>(), [0, 2, 3, 5, 7]);

@@ -24,7 +24,7 @@ impl Rule for Counter {
         (used < self.idle_up_to + self.burst).then_some(used + 1)
     }
 
-    fn refund(&self, state: u64) -> u64 {
+    fn undo(&self, state: u64, _charged: u64) -> u64 {
         state.saturating_sub(1)
     }
 
@@ -148,6 +148,7 @@ models! {
     insert_insert_and_sweep
     peek_against_all
     a_refusal_is_never_another_keys
+    a_peek_is_never_another_keys
     a_pending_entry_is_never_another_keys
 }
 
@@ -340,6 +341,20 @@ fn a_refusal_is_never_another_keys<S: Set + 'static>() {
         assert_eq!(admitted, [1, 1]);
         assert_eq!(table.peek(2), 2);
         assert_consistent(&table, &[1, 2, 3]);
+    });
+}
+
+fn a_peek_is_never_another_keys<S: Set + 'static>() {
+    model(3, || {
+        // Key 2 displaces a key that has used two units, while somebody looks what key 2 has used.
+        let table = Arc::new(table::<S>(1));
+        for id in [1, 1, 3, 3] {
+            charge(&table, id, at_start(2), false);
+        }
+        let peeking = Arc::clone(&table);
+        let peek = thread::spawn(move || peeking.peek(2));
+        charge(&table, 2, at_start(2), true);
+        assert!(peek.join().unwrap() <= 1);
     });
 }
 

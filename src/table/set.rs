@@ -71,8 +71,9 @@ pub(crate) trait Set: Debug + Send + Sync {
     fn replace(&self, place: usize, old: Self::Word, new: Self::Word) -> Result<(), Self::Word>;
 
     /// Takes a slot, unless it has changed in any way since it was seen as `old`, and shows it as pending for `id`: as
-    /// the word returned. The nonce was never used before.
-    fn claim(&self, place: usize, old: Self::Word, id: u64, nonce: u64) -> Option<Self::Word>;
+    /// the word returned. The nonce was never used before. `prepare` runs while the slot is claimed, if its words have
+    /// room for saying so, and no other thread takes it for anybody's.
+    fn claim(&self, place: usize, old: Self::Word, id: u64, nonce: u64, prepare: impl FnOnce()) -> Option<Self::Word>;
 
     /// The places whose slots are empty.
     #[inline]

@@ -23,6 +23,19 @@ pub struct Stats {
     pub swept: u64,
 }
 
+impl Stats {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            allowed: self.allowed + other.allowed,
+            refused: self.refused + other.refused,
+            inserted: self.inserted + other.inserted,
+            taken_over: self.taken_over + other.taken_over,
+            displaced: self.displaced + other.displaced,
+            swept: self.swept + other.swept,
+        }
+    }
+}
+
 /// What a shard counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {

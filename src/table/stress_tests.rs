@@ -7,6 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use super::set::Word as _;
 use super::{CompactSet, ExactSet, Outcome, Rule, Set, Table};
 
 /// `burst` units a key in each epoch; a state is the epoch and the units used in it.
@@ -24,7 +25,7 @@ impl Rule for Epochs {
         (self.debt(state) < self.burst).then_some(state + 1)
     }
 
-    fn refund(&self, state: u64) -> u64 {
+    fn undo(&self, state: u64, _charged: u64) -> u64 {
         state - u64::from(self.debt(state) > 0)
     }
 
@@ -149,6 +150,34 @@ fn one_of_sixteen_in_exact_memory() {
 #[test]
 fn one_of_sixteen_in_compact_memory() {
     one_of_sixteen::<CompactSet>();
+}
+
+/// No pending word is ever seen twice, so that a compare-and-swap that comes late cannot hit a later one.
+fn a_slot_is_never_claimed_alike_twice<S: Set>() {
+    let table = Table::<S>::new(1, 4).unwrap();
+    let mut seen = Vec::new();
+    let mut claim = || {
+        let word = table.sets[0].word(0);
+        let pending = table.sets[0].claim(0, word, 7, table.shards().nonce(), || ()).unwrap();
+        assert!(table.sets[0].replace(0, pending, pending.cancelled()).is_ok());
+        let pending = format!("{pending:?}");
+        assert!(!seen.contains(&pending), "{pending} again");
+        seen.push(pending);
+    };
+    for _ in 0..100 {
+        claim();
+        thread::scope(|scope| scope.spawn(&mut claim).join().unwrap());
+    }
+}
+
+#[test]
+fn a_slot_is_never_claimed_alike_twice_in_exact_memory() {
+    a_slot_is_never_claimed_alike_twice::<ExactSet>();
+}
+
+#[test]
+fn a_slot_is_never_claimed_alike_twice_in_compact_memory() {
+    a_slot_is_never_claimed_alike_twice::<CompactSet>();
 }
 
 /// The chance that a new key takes an entry for its own in a full compact table is at most the one in a million that the

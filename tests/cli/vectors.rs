@@ -50,6 +50,20 @@ fn token_bucket() {
 }
 
 #[test]
+fn leaky_bucket() {
+    let cases = cases("leaky-bucket");
+    assert_eq!(cases.len(), 17);
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn sliding_window_log() {
+    let cases = cases("sliding-window-log");
+    assert_eq!(cases.len(), 16);
+    cases.iter().for_each(check);
+}
+
+#[test]
 fn fixed_window() {
     let cases = cases("fixed-window");
     assert_eq!(cases.len(), 18);

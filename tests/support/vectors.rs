@@ -28,7 +28,7 @@ impl Policy {
     /// The text form of the quota.
     pub fn quota(&self) -> String {
         let Self { algorithm, limit, period_ns, burst } = self;
-        let burst = if algorithm == "token-bucket" { format!(" burst={burst}") } else { String::new() };
+        let burst = if algorithm.ends_with("-bucket") { format!(" burst={burst}") } else { String::new() };
         format!("{limit}/{period_ns}ns{burst} algorithm={algorithm}")
     }
 }

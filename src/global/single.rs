@@ -1,0 +1,73 @@
+//! One cell, without a table.
+
+use crossbeam_utils::CachePadded;
+
+use crate::cell::{NEW, Policy};
+use crate::decision::{Decision, Verdict};
+use crate::sync::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(super) struct Single {
+    state: CachePadded<AtomicU64>,
+    policy: Policy,
+}
+
+impl Single {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self { state: CachePadded::new(AtomicU64::new(NEW)), policy }
+    }
+
+    #[inline]
+    pub(super) fn limit(&self) -> u64 {
+        self.policy.limit()
+    }
+
+    #[inline]
+    pub(super) fn decide_at(&self, cost: u64, now: u64) -> Decision {
+        let (state, verdict) = match self.change(|state| self.policy.charge(state, now, cost)) {
+            Ok(charged) => (charged, Verdict::Allowed),
+            Err(state) => (state, Verdict::Refused),
+        };
+        Decision::of_state(&self.policy, state, now, cost, verdict)
+    }
+
+    pub(super) fn look(&self, cost: u64, now: u64) -> Decision {
+        let state = self.state.load(Ordering::Relaxed);
+        let fits = cost == 0 || self.policy.charge(state, now, cost).is_some();
+        Decision::of_state(&self.policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
+    }
+
+    pub(super) fn force(&self, cost: u64, now: u64) -> Decision {
+        let (Ok(state) | Err(state)) = self.change(|state| Some(self.policy.force(state, now, cost)));
+        Decision::of_state(&self.policy, state, now, cost, Verdict::Allowed)
+    }
+
+    pub(super) fn refund(&self, cost: u64, now: u64) {
+        let _ = self.change(|state| Some(self.policy.refund(state, now, cost)));
+    }
+
+    pub(super) fn undo(&self, charged: &Decision, now: u64) {
+        let _ = self.change(|state| Some(self.policy.undo(state, now, charged.state(), charged.granted())));
+    }
+
+    pub(super) fn forget(&self, _now: u64) {
+        self.state.store(NEW, Ordering::Relaxed);
+    }
+
+    /// Puts what `new` makes of the state in its place, and tells what it is then; or what `new` would make nothing of.
+    ///
+    /// A thread whose swap fails tries again at once: of spinning, waiting longer each time, asking for the line to write
+    /// ahead and reading the clock in other places nothing was faster for two threads beyond the noise.
+    #[inline]
+    fn change(&self, new: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while let Some(changed) = new(state) {
+            // Relaxed: the cell is all there is.
+            match self.state.compare_exchange_weak(state, changed, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(changed),
+                Err(other) => state = other,
+            }
+        }
+        Err(state)
+    }
+}

@@ -1,0 +1,174 @@
+//! One quota, and what each key has used of it: an algorithm and the memory that keeps its states.
+
+mod cells;
+mod log;
+
+use crate::decision::Decision;
+use crate::error::BuildError;
+use crate::quota::{Algorithm, Quota};
+use crate::table::{CompactSet, ExactSet, Shards};
+use crate::timeline::Timeline;
+
+use cells::Cells;
+use log::Log;
+
+/// What happens to a new key when every slot that it may use is taken by a key that still owes something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It takes the place of the key that loses least by being forgotten. A flood of fresh keys, each with one request
+    /// to its name, then displaces its own and hardly any that has used up a burst: only where all slots that a key may
+    /// use are held by such keys does the first of the flood displace one of them, and the next displaces the first.
+    /// What is displaced is counted in [`Stats::displaced`](crate::Stats::displaced).
+    #[default]
+    DisplaceLeast,
+    /// It is refused until an entry in its way is idle. No key that is held ever gets more than its quota.
+    Refuse,
+    /// It is admitted without being counted. No key that is held ever gets more than its quota, but new keys do.
+    AdmitUntracked,
+}
+
+/// How a limiter keeps its keys: what a key costs, and how surely two keys are two.
+///
+/// | | bytes a key | two keys share a budget | algorithms | refills |
+/// |---|---|---|---|---|
+/// | `Exact` | 24 | if all 64 bits of their hashes agree | all | exact, or a millionth of the wait or two ns late |
+/// | `Compact` | 12 | at most one in a million, for each new key of a full table | token and leaky bucket | a tick late |
+///
+/// Take `Compact` where memory counts and an unlucky client in a million may share its budget with a stranger; where a
+/// key is worth money, take `Exact`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Memory {
+    /// Two words a slot: the whole hash of a key, and its state.
+    #[default]
+    Exact,
+    /// One word a slot: 24 bits of the hash beside the two sets of eight in which a key may be, and a state of 39 bits,
+    /// which holds a bucket. With [`WhenFull::DisplaceLeast`] and a table that is full beyond its capacity, a new key
+    /// meets at most 16 others: 16 in 2^24 share.
+    ///
+    /// Time is counted in ticks, a whole number of them for each unit: 2^39 cover the
+    /// [horizon](crate::Builder::horizon) and the time of a burst. With the nine years of the default a tick is half a
+    /// millisecond and a quota may give up to 1,700 units a second; with a day a tick is 0.2 µs. A refill may come a tick
+    /// late, and none comes early; of a burst that comes unit by unit within one tick the last unit may have to wait for
+    /// the next.
+    Compact,
+}
+
+/// For how many keys there is room, and how they are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) capacity: usize,
+    pub(crate) memory: Memory,
+    pub(crate) shards: usize,
+    pub(crate) when_full: WhenFull,
+}
+
+impl Room {
+    /// For a single key.
+    pub(crate) const FOR_ONE: Self =
+        Self { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::Refuse };
+}
+
+#[derive(Debug)]
+pub(crate) enum Ledger {
+    Exact(Cells<ExactSet>),
+    Compact(Cells<CompactSet>),
+    Log(Log),
+}
+
+/// Does the same with a ledger, whichever it is.
+macro_rules! with {
+    ($ledger:expr, $kept:ident => $what:expr) => {
+        match $ledger {
+            Ledger::Exact($kept) => $what,
+            Ledger::Compact($kept) => $what,
+            Ledger::Log($kept) => $what,
+        }
+    };
+}
+
+impl Ledger {
+    /// Takes the memory. Fails if the quota is impossible, or does not fit what is to keep it.
+    pub(crate) fn new(quota: &Quota, timeline: &Timeline, room: Room) -> Result<Self, BuildError> {
+        quota.validate()?;
+        Ok(match (room.memory, quota.algorithm()) {
+            (Memory::Exact, Algorithm::SlidingWindowLog) => Self::Log(Log::new(quota, timeline, room)?),
+            (Memory::Exact, _) => Self::Exact(Cells::new(quota, timeline, room)?),
+            (Memory::Compact, _) => Self::Compact(Cells::new(quota, timeline, room)?),
+        })
+    }
+
+    /// The most units that it gives at once.
+    #[inline]
+    pub(crate) fn limit(&self) -> u64 {
+        with!(self, kept => kept.limit())
+    }
+
+    /// Asks the processor for all that a check of `id` is likely to need.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: u64) {
+        with!(self, kept => kept.prefetch(id));
+    }
+
+    /// Charges `id`. The clock is read by `now` once the memory has been asked for.
+    #[inline]
+    pub(crate) fn decide(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
+        with!(self, kept => kept.decide(id, cost, now))
+    }
+
+    /// Charges `id` at the moment `now`, without asking for the memory first.
+    #[inline]
+    pub(crate) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+        with!(self, kept => kept.decide_at(id, cost, now))
+    }
+
+    /// What charging `id` would come to.
+    pub(crate) fn look(&self, id: u64, cost: u64, now: u64) -> Decision {
+        with!(self, kept => kept.look(id, cost, now))
+    }
+
+    /// Charges `id` whether there is room or not.
+    pub(crate) fn force(&self, id: u64, cost: u64, now: u64) -> Decision {
+        with!(self, kept => kept.force(id, cost, now))
+    }
+
+    /// Gives `cost` units back to `id`, never above full.
+    pub(crate) fn refund(&self, id: u64, cost: u64, now: u64) {
+        with!(self, kept => kept.refund(id, cost, now));
+    }
+
+    /// Takes back what was charged to `id` a moment ago by `charged`, as if it had never been.
+    pub(crate) fn undo(&self, id: u64, charged: &Decision, now: u64) {
+        with!(self, kept => kept.undo(id, charged, now));
+    }
+
+    /// Forgets what `id` has used.
+    pub(crate) fn forget(&self, id: u64, now: u64) {
+        with!(self, kept => kept.forget(id, now));
+    }
+
+    /// Frees the entries of the next `sets` sets that are idle, and tells how many they were.
+    pub(crate) fn sweep(&self, sets: usize, now: u64) -> usize {
+        with!(self, kept => kept.sweep(sets, now))
+    }
+
+    pub(crate) fn set_count(&self) -> usize {
+        with!(self, kept => kept.set_count())
+    }
+
+    /// The entries held, idle ones included.
+    pub(crate) fn len(&self) -> usize {
+        with!(self, kept => kept.len())
+    }
+
+    /// The bytes of it that do not lie within itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        with!(self, kept => kept.memory_bytes())
+    }
+
+    #[inline]
+    pub(crate) fn shards(&self) -> &Shards {
+        with!(self, kept => kept.shards())
+    }
+}

@@ -1,0 +1,388 @@
+//! The sliding-window log, exact: at most `limit` units in any span of one period.
+//!
+//! Each slot of the table has `limit` units, each a word that says from when on the unit is free again. To charge is to
+//! take as many free units as the cost by compare-and-swap, each for one period; a unit that was taken cannot be taken
+//! again before a period is over, so no period ever holds more than the limit. Units taken after the fact beyond the
+//! limit ([`Log::force`]) are taken for the time after those that are taken already.
+//!
+//! The state in the table tells only for how long the entry must be kept: the moment of the last charge plus 1, and in the
+//! lowest bits, as many as are left over, how many periods more than one it takes from then on until all units are free.
+//! That moment is also the time of the key, which never goes back when its clock does.
+
+use super::{Room, WhenFull};
+use crate::cell::{NEW, STATE_BITS, bits_for};
+use crate::decision::{Decision, Numbers, Verdict};
+use crate::error::BuildError;
+use crate::quota::Quota;
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::{ExactSet, Found, Outcome, Rule, Shards, Table};
+use crate::timeline::Timeline;
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    table: Table<ExactSet>,
+    /// Those of all slots, one slot after the other.
+    units: Box<[AtomicU64]>,
+    limit: usize,
+    period: u64,
+    /// The bits of a state that count periods.
+    period_bits: u32,
+    when_full: WhenFull,
+}
+
+/// More bits than these would only make for longer debts.
+const MOST_PERIOD_BITS: u32 = 8;
+
+/// Keeps an entry for so many periods from now on, or for longer if it is kept for longer already.
+#[derive(Clone, Copy)]
+struct Keep<'a> {
+    log: &'a Log,
+    now: u64,
+    periods: u64,
+}
+
+impl Rule for Keep<'_> {
+    fn charge(&self, state: u64) -> Option<u64> {
+        let Self { log, now, periods } = *self;
+        let last = log.last(state).max(now);
+        let until = log.idle_at(state).max(last.saturating_add(periods.saturating_mul(log.period)));
+        let periods = (until - last).div_ceil(log.period).clamp(1, log.most_periods());
+        Some(((last + 1) << log.period_bits) | (periods - 1))
+    }
+
+    /// An entry that is kept for too long does no harm.
+    fn undo(&self, state: u64, _charged: u64) -> u64 {
+        state
+    }
+
+    fn is_idle(&self, state: u64) -> bool {
+        self.debt(state) == 0
+    }
+
+    fn debt(&self, state: u64) -> u64 {
+        self.log.idle_at(state).saturating_sub(self.now)
+    }
+
+    fn displaced(&self, position: usize) {
+        self.log.units(position).free_all();
+    }
+}
+
+impl Log {
+    pub(super) fn new(quota: &Quota, timeline: &Timeline, room: Room) -> Result<Self, BuildError> {
+        let longest = (1 << STATE_BITS) - 2;
+        if timeline.end() > longest {
+            return Err(BuildError::HorizonTooLong { longest: Timeline::horizon(longest.into()) });
+        }
+        let period_bits = (STATE_BITS - bits_for(timeline.end() + 1)).min(MOST_PERIOD_BITS);
+        let out_of_memory = || BuildError::OutOfMemory { capacity: room.capacity };
+        let table = Table::new(room.capacity, room.shards)?;
+        let limit = usize::try_from(quota.limit()).map_err(|_| out_of_memory())?;
+        let count = table.slot_count().checked_mul(limit).ok_or_else(out_of_memory)?;
+        let mut units = Vec::new();
+        units.try_reserve_exact(count).map_err(|_| out_of_memory())?;
+        units.resize_with(count, || AtomicU64::new(0));
+        let (period, when_full) = (quota.period_ns(), room.when_full);
+        Ok(Self { table, units: units.into_boxed_slice(), limit, period, period_bits, when_full })
+    }
+
+    /// The moment of the last charge; 0 if there was none.
+    fn last(&self, state: u64) -> u64 {
+        (state >> self.period_bits).saturating_sub(1)
+    }
+
+    /// From when on all units of an entry are free.
+    fn idle_at(&self, state: u64) -> u64 {
+        if state == NEW {
+            return 0;
+        }
+        let periods = (state & (self.most_periods() - 1)) + 1;
+        self.last(state).saturating_add(periods.saturating_mul(self.period))
+    }
+
+    /// The longest for which an entry can be kept.
+    fn most_periods(&self) -> u64 {
+        1 << self.period_bits
+    }
+
+    #[inline]
+    pub(super) fn limit(&self) -> u64 {
+        self.limit as u64
+    }
+
+    pub(super) fn prefetch(&self, id: u64) {
+        self.table.prefetch(id);
+    }
+
+    pub(super) fn decide(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
+        self.prefetch(id);
+        self.decide_at(id, cost, now())
+    }
+
+    pub(super) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+        loop {
+            let seen = self.table.find_live(id);
+            if let Some(found) = &seen {
+                let (units, at) = (self.units(found.position()), self.last(found.state()).max(now));
+                if units.tally(at).free < cost {
+                    if found.was_of(id) {
+                        return self.decision(Some((units, at)), cost, now, Verdict::Refused);
+                    }
+                    continue;
+                }
+            }
+            let outcome = self.table.charge(seen, id, Keep { log: self, now, periods: 1 }, self.displaces());
+            if let Outcome::Crowded(state) = outcome {
+                return self.crowded(state, cost, now);
+            }
+            if let Some(decision) = self.take(id, cost, now) {
+                return decision;
+            }
+        }
+    }
+
+    /// Takes `cost` units of an entry that is kept for long enough; `None` if it is not, or has come to an end.
+    fn take(&self, id: u64, cost: u64, now: u64) -> Option<Decision> {
+        let (found, units, at) = self.kept(id, now)?;
+        let until = at + self.period;
+        let taken = units.take(cost, at, until);
+        let is_ours = found.lives_on(id);
+        let verdict = if taken == cost { Verdict::Allowed } else { Verdict::Refused };
+        if !is_ours || taken < cost {
+            units.give_back(taken, until);
+        }
+        is_ours.then(|| self.decision(Some((units, at)), cost, now, verdict))
+    }
+
+    /// The entry of `id`, its units and its time, if that is not before `now`.
+    fn kept(&self, id: u64, now: u64) -> Option<(Found<'_, ExactSet>, Units<'_>, u64)> {
+        let found = self.table.find_live(id)?;
+        let at = self.last(found.state());
+        let units = self.units(found.position());
+        (at >= now).then_some((found, units, at))
+    }
+
+    pub(super) fn force(&self, id: u64, cost: u64, now: u64) -> Decision {
+        loop {
+            let free = self.look(id, 0, now).remaining();
+            let periods = (1 + cost.saturating_sub(free).div_ceil(self.limit())).min(self.most_periods());
+            let outcome = self.table.charge(None, id, Keep { log: self, now, periods }, self.displaces());
+            if let Outcome::Crowded(state) = outcome {
+                return self.crowded(state, cost, now);
+            }
+            if let Some((found, units, at)) = self.kept(id, now) {
+                let taken = units.take(cost, at, at + self.period);
+                units.postpone(cost - taken, at, self.period, self.most_periods());
+                if found.lives_on(id) {
+                    return self.decision(Some((units, at)), cost, now, Verdict::Allowed);
+                }
+            }
+        }
+    }
+
+    fn crowded(&self, state: u64, cost: u64, now: u64) -> Decision {
+        if self.when_full == WhenFull::AdmitUntracked {
+            return self.decision(None, cost, now, Verdict::Allowed);
+        }
+        let wait = self.idle_at(state).saturating_sub(now).max(1);
+        let numbers =
+            Numbers { limit: self.limit(), remaining: 0, retry_after: wait, available_after: wait, reset_after: 0 };
+        Decision::of_numbers(numbers, now, now, cost, Verdict::Crowded)
+    }
+
+    pub(super) fn look(&self, id: u64, cost: u64, now: u64) -> Decision {
+        loop {
+            let Some(found) = self.table.find_live(id) else {
+                return self.decision(None, cost, now, Verdict::Allowable);
+            };
+            let (units, at) = (self.units(found.position()), self.last(found.state()).max(now));
+            let verdict = if units.tally(at).free < cost { Verdict::Refused } else { Verdict::Allowable };
+            let decision = self.decision(Some((units, at)), cost, now, verdict);
+            if found.was_of(id) {
+                return decision;
+            }
+        }
+    }
+
+    /// What the units say; all of them are free where there is no entry.
+    fn decision(&self, kept: Option<(Units<'_>, u64)>, cost: u64, now: u64, verdict: Verdict) -> Decision {
+        let Some((units, at)) = kept else {
+            return Decision::of_numbers(Numbers::full(self.limit()), now, now, cost, verdict);
+        };
+        let Tally { free, soonest, latest } = units.tally(at);
+        let retry_after = match verdict {
+            Verdict::Refused if cost > free + 1 => units.when_free(cost, at, latest).saturating_sub(now).max(1),
+            // At once, if another thread has given units back since.
+            Verdict::Refused => soonest.saturating_sub(now).max(1),
+            _ => 0,
+        };
+        let numbers = Numbers {
+            limit: self.limit(),
+            remaining: free,
+            retry_after,
+            available_after: if free > 0 { 0 } else { soonest.saturating_sub(now) },
+            reset_after: latest.saturating_sub(now),
+        };
+        Decision::of_numbers(numbers, at, now, cost, verdict)
+    }
+
+    pub(super) fn refund(&self, id: u64, cost: u64, now: u64) {
+        if let Some(found) = self.table.find_live(id) {
+            let at = self.last(found.state()).max(now);
+            self.units(found.position()).free_newest(cost, at, self.period);
+        }
+    }
+
+    pub(super) fn undo(&self, id: u64, charged: &Decision, _now: u64) {
+        if let Some(found) = self.table.find_live(id) {
+            self.units(found.position()).give_back(charged.granted(), charged.state() + self.period);
+        }
+    }
+
+    pub(super) fn forget(&self, id: u64, _now: u64) {
+        if let Some(found) = self.table.find_live(id) {
+            self.units(found.position()).free_all();
+        }
+    }
+
+    fn displaces(&self) -> bool {
+        self.when_full == WhenFull::DisplaceLeast
+    }
+
+    fn units(&self, position: usize) -> Units<'_> {
+        Units(&self.units[position * self.limit..][..self.limit])
+    }
+
+    pub(super) fn sweep(&self, sets: usize, now: u64) -> usize {
+        self.table.sweep(sets, Keep { log: self, now, periods: 1 })
+    }
+
+    pub(super) fn set_count(&self) -> usize {
+        self.table.set_count()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + size_of_val(&*self.units)
+    }
+
+    #[inline]
+    pub(super) fn shards(&self) -> &Shards {
+        self.table.shards()
+    }
+}
+
+/// What units are at a moment.
+struct Tally {
+    free: u64,
+    /// When the first of the others is free, and the last.
+    soonest: u64,
+    latest: u64,
+}
+
+/// The units of one slot: from when on each is free.
+#[derive(Clone, Copy)]
+struct Units<'a>(&'a [AtomicU64]);
+
+impl<'a> Units<'a> {
+    /// Acquire: pairs with the Release of `swap` and `free_all`. Who sees a unit taken or freed sees what came before.
+    fn each(self) -> impl Iterator<Item = (&'a AtomicU64, u64)> {
+        self.0.iter().map(|unit| (unit, unit.load(Ordering::Acquire)))
+    }
+
+    /// Puts one value in the place of another, unless somebody was faster.
+    fn swap(unit: &AtomicU64, old: u64, new: u64) -> bool {
+        // AcqRel: what a thread does to a unit builds on what was done to it before. Relaxed: a failure is looked at anew.
+        unit.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn tally(self, at: u64) -> Tally {
+        let mut tally = Tally { free: 0, soonest: u64::MAX, latest: at };
+        for (_, until) in self.each() {
+            if until <= at {
+                tally.free += 1;
+            } else {
+                tally.soonest = tally.soonest.min(until);
+                tally.latest = tally.latest.max(until);
+            }
+        }
+        tally.soonest = tally.soonest.min(tally.latest);
+        tally
+    }
+
+    /// Changes up to `count` units by `change`, which leaves a unit alone by `None`, and tells how many it were.
+    fn change(self, count: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
+        let mut changed = 0;
+        for (unit, until) in self.each() {
+            if changed == count {
+                break;
+            }
+            if let Some(new) = change(until)
+                && Self::swap(unit, until, new)
+            {
+                changed += 1;
+            }
+        }
+        changed
+    }
+
+    /// Takes up to `count` units that are free at `at`, and tells how many it were.
+    fn take(self, count: u64, at: u64, until: u64) -> u64 {
+        self.change(count, |old| (old <= at).then_some(until))
+    }
+
+    /// Frees `count` of the units that were taken until `until`. Of units alike it does not matter whose are freed.
+    fn give_back(self, count: u64, until: u64) {
+        self.change(count, |old| (old == until).then_some(0));
+    }
+
+    /// Takes `count` units once more for a period after that for which they are taken, the soonest free first, as far as
+    /// the table keeps the entry.
+    fn postpone(self, count: u64, at: u64, period: u64, most_periods: u64) {
+        let last = at.saturating_add(most_periods.saturating_mul(period));
+        let mut left = count;
+        while left > 0 {
+            let up_to = self.when_free(left.min(self.0.len() as u64), at, last);
+            let later = |until: u64| Some(until.max(at) + period).filter(|&later| until <= up_to && later <= last);
+            match self.change(left, later) {
+                0 => break,
+                changed => left -= changed,
+            }
+        }
+    }
+
+    /// Frees the `count` units that were taken last, or takes a period off those that are taken for several.
+    fn free_newest(self, count: u64, at: u64, period: u64) {
+        let mut left = count;
+        while left > 0 {
+            let Tally { latest, .. } = self.tally(at);
+            let from = self.when_free((self.0.len() as u64).saturating_sub(left) + 1, at, latest);
+            let freed = |until: u64| if until > at + period { until - period } else { 0 };
+            match self.change(left, |until| (until > at && until >= from).then(|| freed(until))) {
+                0 => break,
+                changed => left -= changed,
+            }
+        }
+    }
+
+    fn free_all(self) {
+        for unit in self.0 {
+            // Release: as in `swap`.
+            unit.store(0, Ordering::Release);
+        }
+    }
+
+    /// The first moment at which `count` units are free, of those from `at` to `latest`; found by halving.
+    fn when_free(self, count: u64, at: u64, latest: u64) -> u64 {
+        let (mut early, mut late) = (at, latest);
+        while early < late {
+            let middle = early.midpoint(late);
+            let free = self.each().filter(|(_, until)| *until <= middle).count() as u64;
+            if free >= count { late = middle } else { early = middle + 1 }
+        }
+        early
+    }
+}

@@ -1,0 +1,150 @@
+//! Several limits decided as one: admitted by all, or charged to none.
+//!
+//! First all are looked at, which changes nothing; so what any of them refuses is refused without a trace. Then each is
+//! charged in turn. If one refuses after all, because another thread was faster, those before it are undone. So another
+//! thread may be refused for a charge that is about to be undone, but never longer than that.
+
+use crate::decision::Decision;
+use crate::error::CostError;
+
+/// Something that can be decided together with others by [`check_all`]: a key of a limiter
+/// ([`Limiter::of`](crate::Limiter::of)), or a [`GlobalLimiter`](crate::GlobalLimiter). Not to be implemented elsewhere.
+pub trait Limit: sealed::Parts {}
+
+pub(crate) mod sealed {
+    use super::Decision;
+
+    /// The quotas of a limit, by number.
+    pub trait Parts {
+        fn parts(&self) -> usize;
+        fn look(&self, part: usize, cost: u64) -> Decision;
+        fn charge(&self, part: usize, cost: u64) -> Decision;
+        fn undo(&self, part: usize, charged: &Decision);
+        /// The refusal of a key that is blocked, whatever its quotas say.
+        fn blocked(&self, cost: u64) -> Option<Decision>;
+        /// Counts what was decided.
+        fn count(&self, allowed: bool);
+    }
+}
+
+/// Takes `cost` units from each of `limits`, or nothing from any: a quota for each client, one for its tenant and one for
+/// everybody, say.
+///
+/// The decision is that of the quota which refused (the one with the longest wait, if several did), or which has least
+/// left. [`quota_index`](Decision::quota_index) tells which it is, counted through the quotas of all limits. Of no limits at
+/// all, nothing is allowed.
+///
+/// Limiters count it as one of their checks if it is allowed, or if they are the one that refuses.
+///
+/// # Errors
+///
+/// A [`CostError`] if the cost is more than one of the quotas can ever give at once. Nothing is taken then.
+///
+/// ```
+/// use tollgate::{GlobalLimiter, Limiter, Quota, check_all};
+///
+/// let users = Limiter::<str>::builder(Quota::per_second(5)).build()?;
+/// let tenants = Limiter::<u64>::builder(Quota::per_minute(3)).build()?;
+/// let everybody = GlobalLimiter::new(Quota::per_second(10_000))?;
+///
+/// let check = |user: &str, tenant: u64| check_all(&[&users.of(user), &tenants.of(&tenant), &everybody], 1);
+/// assert!(check("alice", 7)?.is_allowed());
+/// assert!(check("bob", 7)?.is_allowed());
+/// assert_eq!(check("bob", 7)?.remaining(), 0);
+///
+/// let refused = check("alice", 7)?;
+/// assert_eq!((refused.is_allowed(), refused.quota_index()), (false, 1));
+/// assert_eq!(users.peek("alice").remaining(), 4, "what the tenant is refused is not charged to the user");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn check_all(limits: &[&dyn Limit], cost: u64) -> Result<Decision, CostError> {
+    let nth = |index: usize| {
+        let parts = limits.iter().flat_map(|limit| (0..limit.parts()).map(move |number| (*limit, number)));
+        parts.map(|(limit, number)| PartOf { limit, number }).nth(index)
+    };
+    let limit = (0..).map_while(|index| Some(nth(index)?.look(0).limit())).min().unwrap_or(u64::MAX);
+    if cost > limit {
+        return Err(CostError { cost, limit });
+    }
+    let decision = match blocked(limits, cost) {
+        Some(refusal) => refusal,
+        None => decide(nth, cost),
+    };
+    if decision.is_allowed() {
+        for limit in limits {
+            limit.count(true);
+        }
+    } else if let Some(refusing) = nth(decision.quota_index()) {
+        refusing.limit.count(false);
+    }
+    Ok(decision)
+}
+
+/// The refusal of the first limit of which the key is blocked.
+fn blocked(limits: &[&dyn Limit], cost: u64) -> Option<Decision> {
+    let mut before = 0;
+    for limit in limits {
+        if let Some(refusal) = limit.blocked(cost) {
+            return Some(refusal.of_quota(before));
+        }
+        before += limit.parts();
+    }
+    None
+}
+
+/// One quota of a limit.
+struct PartOf<'a> {
+    limit: &'a dyn Limit,
+    number: usize,
+}
+
+impl Part for PartOf<'_> {
+    fn look(&self, cost: u64) -> Decision {
+        self.limit.look(self.number, cost)
+    }
+
+    fn charge(&self, cost: u64) -> Decision {
+        self.limit.charge(self.number, cost)
+    }
+
+    fn undo(&self, charged: &Decision) {
+        self.limit.undo(self.number, charged);
+    }
+}
+
+/// One quota as it stands for one key.
+pub(crate) trait Part {
+    /// What charging it would come to.
+    fn look(&self, cost: u64) -> Decision;
+    fn charge(&self, cost: u64) -> Decision;
+    /// Takes back what was charged a moment ago, as if it had never been.
+    fn undo(&self, charged: &Decision);
+}
+
+/// The decision of all limits, of which `part` gives the first, the second and so on: that which refuses, with the longest
+/// wait if several do; else that which has least left.
+pub(crate) fn decide<P: Part>(part: impl Fn(usize) -> Option<P>, cost: u64) -> Decision {
+    let foreseen = look(&part, cost);
+    if foreseen.is_allowed() && cost > 0 { charge(&part, 0, cost).unwrap_or(foreseen) } else { foreseen }
+}
+
+/// What they would decide. Of no limits at all, nothing.
+pub(crate) fn look<P: Part>(part: impl Fn(usize) -> Option<P>, cost: u64) -> Decision {
+    let decisions = (0..).map_while(|index| Some(part(index)?.look(cost).of_quota(index)));
+    decisions.reduce(Decision::tighter).unwrap_or_default()
+}
+
+/// Charges the limits from number `index` on, all or none.
+fn charge<P: Part>(part: &impl Fn(usize) -> Option<P>, index: usize, cost: u64) -> Option<Decision> {
+    let limit = part(index)?;
+    let decision = limit.charge(cost).of_quota(index);
+    if !decision.is_allowed() {
+        return Some(decision);
+    }
+    let Some(others) = charge(part, index + 1, cost) else { return Some(decision) };
+    if !others.is_allowed() {
+        limit.undo(&decision);
+        return Some(others);
+    }
+    Some(decision.tighter(others))
+}
