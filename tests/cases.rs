@@ -147,7 +147,7 @@ fn polled_every_100_ms_three_a_second_are_three_a_second_and_never_more() {
             match algorithm {
                 Algorithm::TokenBucket | Algorithm::LeakyBucket => assert_eq!(admitted, 3, "second {second}"),
                 Algorithm::FixedWindow | Algorithm::SlidingWindowLog => {
-                    assert_eq!(admitted, if second == 0 { 0 } else { 3 }, "second {second}")
+                    assert_eq!(admitted, if second == 0 { 0 } else { 3 }, "second {second}");
                 }
                 // The window before is weighed as if evenly used, which costs a greedy client one of three.
                 _ => assert!(admitted <= 3 && (second < 2 || admitted >= 2), "{admitted} in second {second}"),
