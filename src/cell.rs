@@ -3,21 +3,19 @@
 //! Times are nanoseconds on the limiter's [`Timeline`]. In every algorithm the state [`NEW`] is a key never seen, and
 //! an idle state decides like a new one from then on.
 
+mod bucket;
 mod fixed_window;
-mod leaky_bucket;
 mod sliding_window_counter;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod token_bucket;
 
 use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
 use crate::timeline::Timeline;
 
+use bucket::Bucket;
 use fixed_window::FixedWindow;
-use leaky_bucket::LeakyBucket;
 use sliding_window_counter::SlidingWindowCounter;
-use token_bucket::TokenBucket;
 
 /// The bits that a state may use; the other two of a word belong to the table.
 pub(crate) const STATE_BITS: u32 = 62;
@@ -68,8 +66,7 @@ pub(crate) trait Cell {
 /// A quota made ready to decide: all numbers in the units of the cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Policy {
-    TokenBucket(TokenBucket),
-    LeakyBucket(LeakyBucket),
+    Bucket(Bucket),
     FixedWindow(FixedWindow),
     SlidingWindowCounter(SlidingWindowCounter),
 }
@@ -78,8 +75,7 @@ pub(crate) enum Policy {
 macro_rules! ask {
     ($policy:expr, $cell:ident => $question:expr) => {
         match $policy {
-            Policy::TokenBucket($cell) => $question,
-            Policy::LeakyBucket($cell) => $question,
+            Policy::Bucket($cell) => $question,
             Policy::FixedWindow($cell) => $question,
             Policy::SlidingWindowCounter($cell) => $question,
         }
@@ -89,14 +85,13 @@ pub(crate) use ask;
 
 impl Policy {
     /// Gives nothing, ever.
-    pub(crate) const NOTHING: Self = Self::TokenBucket(TokenBucket::EMPTY);
+    pub(crate) const NOTHING: Self = Self::Bucket(Bucket::EMPTY);
 
     /// A policy whose states have at most `bits` bits. Fails if they do not fit: those of windows need [`STATE_BITS`], and
     /// a log is no state of one word at all.
     pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
         Ok(match quota.algorithm() {
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota, timeline, bits)?),
-            Algorithm::LeakyBucket => Self::LeakyBucket(LeakyBucket::new(quota, timeline, bits)?),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::Bucket(Bucket::new(quota, timeline, bits)?),
             Algorithm::FixedWindow if bits == STATE_BITS => Self::FixedWindow(FixedWindow::new(quota, timeline)?),
             Algorithm::SlidingWindowCounter if bits == STATE_BITS => {
                 Self::SlidingWindowCounter(SlidingWindowCounter::new(quota, timeline)?)

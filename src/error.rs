@@ -36,7 +36,7 @@ pub enum BuildError {
         /// The largest that fits with a horizon as long as itself.
         largest: u64,
     },
-    /// [`Memory::Compact`](crate::Memory::Compact) has room for a token bucket only.
+    /// [`Memory::Compact`](crate::Memory::Compact) has room for a bucket only.
     NotCompact {
         /// The algorithm that was asked for.
         algorithm: Algorithm,
@@ -78,7 +78,10 @@ impl fmt::Display for BuildError {
                 write!(f, "a burst of {burst} is too large for this rate and this memory; it can be at most {largest}")
             }
             Self::NotCompact { algorithm } => {
-                write!(f, "{algorithm} does not fit into compact memory; use token-bucket, or exact memory")
+                write!(
+                    f,
+                    "{algorithm} does not fit into compact memory; use token-bucket or leaky-bucket, or exact memory"
+                )
             }
             Self::ZeroCapacity => f.write_str("the capacity is 0 keys; it must be at least 1"),
             Self::OutOfMemory { capacity } => {

@@ -111,13 +111,13 @@ impl Ledger {
         with!(self, kept => kept.prefetch(id));
     }
 
-    /// Charges `id`. The clock is read by `now` once the memory has been asked for.
+    /// Charges `id`, and counts what came of it. The clock is read by `now` once the memory has been asked for.
     #[inline]
     pub(crate) fn decide(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
         with!(self, kept => kept.decide(id, cost, now))
     }
 
-    /// Charges `id` at the moment `now`, without asking for the memory first.
+    /// Charges `id` at the moment `now`, without asking for the memory first, and without counting.
     #[inline]
     pub(crate) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
         with!(self, kept => kept.decide_at(id, cost, now))

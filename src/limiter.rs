@@ -336,12 +336,11 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         if !self.more.is_empty() || self.penalties.matter() {
             return self.decide_at(id, cost, self.now());
         }
-        let decision = self.first.decide(id, cost, || self.now());
-        self.first.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
-        decision
+        self.first.decide(id, cost, || self.now())
     }
 
     /// Decides, and counts what was decided.
+    #[inline(never)]
     fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
         let decision = match self.blocked(id, cost, now) {
             Some(refusal) => refusal,

@@ -435,7 +435,7 @@ fn impossible_limiters_are_errors() {
     let windows = Limiter::<str>::builder(Quota::per_second(1).with_algorithm(Algorithm::FixedWindow));
     assert_eq!(
         windows.memory(Memory::Compact).build().map(drop).unwrap_err().to_string(),
-        "fixed-window does not fit into compact memory; use token-bucket, or exact memory"
+        "fixed-window does not fit into compact memory; use token-bucket or leaky-bucket, or exact memory"
     );
     let counter = Quota::per_second(1 << 20).with_algorithm(Algorithm::SlidingWindowCounter);
     assert_eq!(

@@ -5,7 +5,7 @@ use crate::cell::{Cell, NEW, Policy, ask};
 use crate::decision::{Decision, Verdict};
 use crate::error::BuildError;
 use crate::quota::Quota;
-use crate::table::{Found, Outcome, Rule, Set, Shards, Table};
+use crate::table::{Event, Outcome, Rule, Set, Shards, Table};
 use crate::timeline::Timeline;
 
 #[derive(Debug)]
@@ -15,44 +15,22 @@ pub(crate) struct Cells<S> {
     when_full: WhenFull,
 }
 
-/// What is to be done to a state.
+/// A check, put to an algorithm. So small that it is handed over in registers.
 #[derive(Clone, Copy)]
-enum Deed {
-    Charge(u64),
-    Force(u64),
-    Refund(u64),
-    Undo { charged: u64, cost: u64 },
-    Forget,
-}
-
-/// A deed, put to an algorithm at a moment.
-#[derive(Clone, Copy)]
-struct Ask<'a, A> {
+struct Check<'a, A> {
     cell: &'a A,
     now: u64,
-    deed: Deed,
+    cost: u64,
 }
 
-impl<A: Cell + Copy> Rule for Ask<'_, A> {
+impl<A: Cell + Copy> Rule for Check<'_, A> {
     #[inline]
     fn charge(&self, state: u64) -> Option<u64> {
-        let Self { cell, now, deed } = *self;
-        match deed {
-            Deed::Charge(cost) => cell.charge(state, now, cost),
-            Deed::Force(cost) => Some(cell.force(state, now, cost)),
-            Deed::Refund(cost) => Some(cell.refund(state, now, cost)),
-            Deed::Undo { charged, cost } => Some(cell.undo(state, now, charged, cost)),
-            Deed::Forget => Some(NEW),
-        }
+        self.cell.charge(state, self.now, self.cost)
     }
 
     fn undo(&self, state: u64, charged: u64) -> u64 {
-        let Self { cell, now, deed } = *self;
-        match deed {
-            Deed::Charge(cost) | Deed::Force(cost) => cell.undo(state, now, charged, cost),
-            Deed::Refund(cost) | Deed::Undo { cost, .. } => cell.force(state, now, cost),
-            Deed::Forget => state,
-        }
+        self.cell.undo(state, self.now, charged, self.cost)
     }
 
     fn is_idle(&self, state: u64) -> bool {
@@ -61,6 +39,52 @@ impl<A: Cell + Copy> Rule for Ask<'_, A> {
 
     fn debt(&self, state: u64) -> u64 {
         self.cell.debt(state, self.now)
+    }
+}
+
+/// What else can be done to a state.
+#[derive(Clone, Copy)]
+enum Deed {
+    Force,
+    Refund,
+    /// Takes back a charge that led to this state.
+    Undo(u64),
+    Forget,
+}
+
+/// A deed, put to an algorithm.
+#[derive(Clone, Copy)]
+struct Change<'a, A> {
+    check: Check<'a, A>,
+    deed: Deed,
+}
+
+impl<A: Cell + Copy> Rule for Change<'_, A> {
+    fn charge(&self, state: u64) -> Option<u64> {
+        let Check { cell, now, cost } = self.check;
+        Some(match self.deed {
+            Deed::Force => cell.force(state, now, cost),
+            Deed::Refund => cell.refund(state, now, cost),
+            Deed::Undo(charged) => cell.undo(state, now, charged, cost),
+            Deed::Forget => NEW,
+        })
+    }
+
+    fn undo(&self, state: u64, charged: u64) -> u64 {
+        let Check { cell, now, cost } = self.check;
+        match self.deed {
+            Deed::Force => self.check.undo(state, charged),
+            Deed::Refund | Deed::Undo(_) => cell.force(state, now, cost),
+            Deed::Forget => state,
+        }
+    }
+
+    fn is_idle(&self, state: u64) -> bool {
+        self.check.is_idle(state)
+    }
+
+    fn debt(&self, state: u64) -> u64 {
+        self.check.debt(state)
     }
 }
 
@@ -82,33 +106,62 @@ impl<S: Set> Cells<S> {
 
     #[inline]
     pub(super) fn decide(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
+        // Buckets by themselves, so that their check is small enough to be compiled into its caller, which then need not
+        // be handed a whole decision (205 instructions a check became 174).
+        match &self.policy {
+            Policy::Bucket(bucket) => self.decide_by(bucket, id, cost, now),
+            _ => self.decide_by_any(id, cost, now),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_by_any(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
+        // One copy of the table's code for each algorithm, so that the algorithm is chosen once a check.
+        ask!(&self.policy, cell => self.decide_by(cell, id, cost, now))
+    }
+
+    #[inline(always)]
+    fn decide_by<A: Cell + Copy>(&self, cell: &A, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
         let approached = self.table.approach(id);
-        self.enter(approached, id, now(), Deed::Charge(cost), cost)
+        let now = now();
+        let outcome = self.table.charge(approached, id, Check { cell, now, cost }, self.displaces());
+        let (state, verdict) = self.verdict(outcome, cost, now);
+        // Counted before there is a decision, which then need not be copied: that took as long as the count itself.
+        self.shards().count(if verdict == Verdict::Allowed { Event::Allowed } else { Event::Refused });
+        Decision::of_state(&self.policy, state, now, cost, verdict)
     }
 
     #[inline]
     pub(super) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
-        self.enter(None, id, now, Deed::Charge(cost), cost)
+        let displace = self.displaces();
+        let outcome = ask!(&self.policy, cell => self.table.charge(None, id, Check { cell, now, cost }, displace));
+        let (state, verdict) = self.verdict(outcome, cost, now);
+        Decision::of_state(&self.policy, state, now, cost, verdict)
     }
 
-    pub(super) fn force(&self, id: u64, cost: u64, now: u64) -> Decision {
-        self.enter(None, id, now, Deed::Force(cost), cost)
-    }
-
-    /// Does something to the state of `id`, which gets an entry if it has none.
-    #[inline(always)]
-    fn enter(&self, approached: Option<Found<'_, S>>, id: u64, now: u64, deed: Deed, cost: u64) -> Decision {
-        let displace = self.when_full == WhenFull::DisplaceLeast;
-        // One copy of the table's code for each algorithm, so that the algorithm is chosen once a check.
-        let outcome = ask!(&self.policy, cell => self.table.charge(approached, id, Ask { cell, now, deed }, displace));
-        let (state, verdict) = match outcome {
+    /// The state after a charge, and what became of it.
+    #[inline]
+    fn verdict(&self, outcome: Outcome, cost: u64, now: u64) -> (u64, Verdict) {
+        match outcome {
             Outcome::Charged(state) => (state, Verdict::Allowed),
             Outcome::Refused(state) => (state, Verdict::Refused),
             Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => {
                 (self.policy.force(NEW, now, cost), Verdict::Allowed)
             }
             Outcome::Crowded(state) => (state, Verdict::Crowded),
-        };
+        }
+    }
+
+    fn displaces(&self) -> bool {
+        self.when_full == WhenFull::DisplaceLeast
+    }
+
+    pub(super) fn force(&self, id: u64, cost: u64, now: u64) -> Decision {
+        let displace = self.displaces();
+        let outcome = ask!(&self.policy, cell => {
+            self.table.charge(None, id, Change { check: Check { cell, now, cost }, deed: Deed::Force }, displace)
+        });
+        let (state, verdict) = self.verdict(outcome, cost, now);
         Decision::of_state(&self.policy, state, now, cost, verdict)
     }
 
@@ -119,24 +172,24 @@ impl<S: Set> Cells<S> {
     }
 
     pub(super) fn refund(&self, id: u64, cost: u64, now: u64) {
-        self.amend(id, now, Deed::Refund(cost));
+        self.amend(id, cost, now, Deed::Refund);
     }
 
     pub(super) fn undo(&self, id: u64, charged: &Decision, now: u64) {
-        self.amend(id, now, Deed::Undo { charged: charged.state(), cost: charged.granted() });
+        self.amend(id, charged.granted(), now, Deed::Undo(charged.state()));
     }
 
     pub(super) fn forget(&self, id: u64, now: u64) {
-        self.amend(id, now, Deed::Forget);
+        self.amend(id, 0, now, Deed::Forget);
     }
 
     /// Does something to the state of `id` if it has one.
-    fn amend(&self, id: u64, now: u64, deed: Deed) {
-        ask!(&self.policy, cell => self.table.amend(id, Ask { cell, now, deed }));
+    fn amend(&self, id: u64, cost: u64, now: u64, deed: Deed) {
+        ask!(&self.policy, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }));
     }
 
     pub(super) fn sweep(&self, sets: usize, now: u64) -> usize {
-        ask!(&self.policy, cell => self.table.sweep(sets, Ask { cell, now, deed: Deed::Forget }))
+        ask!(&self.policy, cell => self.table.sweep(sets, Check { cell, now, cost: 0 }))
     }
 
     pub(super) fn set_count(&self) -> usize {

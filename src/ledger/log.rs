@@ -15,7 +15,7 @@ use crate::decision::{Decision, Numbers, Verdict};
 use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
-use crate::table::{ExactSet, Found, Outcome, Rule, Shards, Table};
+use crate::table::{Event, ExactSet, Found, Outcome, Rule, Shards, Table};
 use crate::timeline::Timeline;
 
 #[derive(Debug)]
@@ -114,9 +114,12 @@ impl Log {
         self.table.prefetch(id);
     }
 
+    #[inline(never)]
     pub(super) fn decide(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
         self.prefetch(id);
-        self.decide_at(id, cost, now())
+        let decision = self.decide_at(id, cost, now());
+        self.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
+        decision
     }
 
     pub(super) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {

@@ -1,7 +1,12 @@
-//! Token bucket as GCRA in its virtual scheduling form (ITU-T I.371, annex A).
+//! Token bucket, as GCRA in its virtual scheduling form (ITU-T I.371, annex A), and leaky bucket as a queue.
 //!
-//! The state is the theoretical arrival time (TAT): the moment at which all that was admitted will have come back.
-//! `new = max(TAT, now) + cost * T`, admitted when `new - now <= burst * T`, with `T` the emission interval.
+//! The state of both is the theoretical arrival time (TAT): the moment at which all that was admitted will have come back,
+//! or leaked out. With `T` the emission interval, the new TAT is `max(TAT, now) + cost * T`, and
+//!
+//! - a token bucket admits what makes it at most `now + burst * T`;
+//! - a leaky bucket admits what has to wait no longer than `burst * T`, where the wait is `max(TAT, now) - now + (cost - 1)
+//!   * T`: all but the last of its units have to leak out first. That is what a token bucket with one unit more of burst
+//!   admits; but here what is admitted is held back for as long as it waits.
 //!
 //! Time is counted in ticks, chosen for the quota so that `T` is a whole number of them and nothing is ever rounded
 //! while units are added:
@@ -17,13 +22,13 @@
 //! In none of them is anything admitted early.
 
 use crate::error::BuildError;
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota};
 use crate::timeline::Timeline;
 
 use super::{Cell, STATE_BITS};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TokenBucket {
+pub(crate) struct Bucket {
     /// Ticks a unit.
     interval: u64,
     /// Ticks of a full burst.
@@ -33,17 +38,22 @@ pub(crate) struct TokenBucket {
     /// Zero where moments are never rounded.
     shift: u32,
     /// The bits that a state may have.
-    bits: u32,
+    bits: u8,
+    /// Whether what is admitted waits: whether it is a leaky bucket.
+    queues: bool,
 }
 
-impl TokenBucket {
+impl Bucket {
     /// A bucket that holds nothing, and takes for ever to give a unit.
-    pub(super) const EMPTY: Self = Self { interval: u64::MAX, capacity: 0, rate: 1, shift: 0, bits: STATE_BITS };
+    pub(super) const EMPTY: Self =
+        Self { interval: u64::MAX, capacity: 0, rate: 1, shift: 0, bits: STATE_BITS as u8, queues: false };
 
     /// A bucket whose states have at most `bits` bits, no more than [`STATE_BITS`](super::STATE_BITS).
     pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
         let (limit, period) = (u128::from(quota.limit()), u128::from(quota.period_ns()));
-        let burst_ns = (u128::from(quota.burst()) * period).div_ceil(limit);
+        let queues = quota.algorithm() == Algorithm::LeakyBucket;
+        let burst = quota.burst() + u64::from(queues);
+        let burst_ns = (u128::from(burst) * period).div_ceil(limit);
         // The nanoseconds that a TAT may span, and the ticks that it can count.
         let span = u128::from(timeline.end()) + burst_ns;
         let ticks = (1_u128 << bits) - 2;
@@ -54,7 +64,7 @@ impl TokenBucket {
         let (interval, rate, shift) = exact_ticks(quota, span, ticks)
             .or_else(|| whole_ticks(quota, span, ticks))
             .map_or_else(|| fitted_ticks(quota, span, ticks), |(interval, rate)| (interval, rate, 0));
-        Ok(Self { interval, capacity: interval * quota.burst(), rate, shift, bits })
+        Ok(Self { interval, capacity: interval * burst, rate, shift, bits: bits as u8, queues })
     }
 
     /// The ticks at `now`, rounded down and up. Rounding the rate and the tick down can only delay a refill.
@@ -80,12 +90,6 @@ impl TokenBucket {
         if tat > tick { (tat, tat - tick) } else { (begin, 0) }
     }
 
-    /// The nanoseconds that an admitted charge of `cost`, which led to `tat`, has to wait until all but its last unit have
-    /// leaked out: those of a leaky bucket.
-    pub(super) fn queued(&self, tat: u64, now: u64, cost: u64) -> u64 {
-        if cost == 0 { 0 } else { self.first_ns(tat.saturating_sub(self.interval)).saturating_sub(now) }
-    }
-
     /// The tick at `now`, rounded down.
     #[inline]
     fn tick(&self, now: u64) -> u64 {
@@ -99,7 +103,7 @@ impl TokenBucket {
     }
 }
 
-impl Cell for TokenBucket {
+impl Cell for Bucket {
     #[inline]
     fn limit(&self) -> u64 {
         self.capacity / self.interval
@@ -146,13 +150,20 @@ impl Cell for TokenBucket {
     fn idle_at(&self, tat: u64, _now: u64) -> u64 {
         self.first_ns(tat)
     }
+
+    /// Until all but the last of its units have leaked out.
+    fn delay(&self, tat: u64, now: u64, cost: u64) -> u64 {
+        let queues = self.queues && cost > 0;
+        if queues { self.first_ns(tat.saturating_sub(self.interval)).saturating_sub(now) } else { 0 }
+    }
 }
 
 /// What is to be shortened where a horizon and a burst together are longer than states can span: the burst if it takes
 /// more than half of that by itself.
 fn too_long(quota: &Quota, burst_ns: u128, longest_span: u128) -> BuildError {
     let largest = longest_span / 2 * u128::from(quota.limit()) / u128::from(quota.period_ns());
-    let largest = u64::try_from(largest).unwrap_or(u64::MAX).max(1);
+    let besides = u64::from(quota.algorithm() == Algorithm::LeakyBucket);
+    let largest = u64::try_from(largest).unwrap_or(u64::MAX).saturating_sub(besides).max(1);
     if quota.burst() > largest {
         return BuildError::BurstTooLong { burst: quota.burst(), largest };
     }
