@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every test there is, on a machine with nothing but Rust: format, lints, tests, documentation, loom, package.
-# Prints a line for each part and stops at the first that fails.
+# Every test there is, on a machine with nothing but Rust: format, lints, tests, documentation, instruction counts, loom,
+# package. Prints a line for each part and stops at the first that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,6 +22,7 @@ part 'tests of the library alone' cargo test --locked
 part 'tests with every feature' cargo test --locked --release --all-features
 part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
 part 'benches run' cargo bench --locked --bench compare -- --test hot
+part 'instructions are within their limits' bash tests/instructions.sh
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
     cargo test --locked --release --lib -- table::loom_tests
 dirty=$(git status --porcelain 2>/dev/null || true)
