@@ -1,8 +1,8 @@
 //! The regression gate: the instructions that each operation takes, counted by callgrind, each with a limit of its own.
 //!
 //! `bash tests/instructions.sh` runs it, and fails where a limit is exceeded. It takes no time of anything: with keys,
-//! seeds and a clock that are always the same, one compiler gives the same counts on every machine. Limits are about
-//! 5% above what was counted; docs/performance.md has the counts, and tells how to change a limit.
+//! seeds and a clock that are always the same, every run of one build gives the same counts. Limits are about 5% above
+//! what was counted; docs/performance.md has the counts, and tells how to change a limit.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::hint::black_box;
