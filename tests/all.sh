@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every test there is, on a machine with nothing but Rust: format, lints, tests, documentation, loom, package.
-# Prints a line for each part and stops at the first that fails.
+# Every test there is, on a machine with nothing but Rust: format, lints, tests, documentation, instruction counts, loom,
+# package. Prints a line for each part and stops at the first that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +24,7 @@ part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
 part 'benches run' cargo bench --locked --bench compare -- --test hot
 part 'latency bench runs' cargo bench --locked --bench latency -- --test
 part 'algorithms bench runs' cargo bench --locked --bench algorithms -- --test
+part 'instructions are within their limits' bash tests/instructions.sh
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
     cargo test --locked --release --lib -- table::loom_tests
 dirty=$(git status --porcelain 2>/dev/null || true)

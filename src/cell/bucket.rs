@@ -4,9 +4,9 @@
 //! or leaked out. With `T` the emission interval, the new TAT is `max(TAT, now) + cost * T`, and
 //!
 //! - a token bucket admits what makes it at most `now + burst * T`;
-//! - a leaky bucket admits what has to wait no longer than `burst * T`, where the wait is `max(TAT, now) - now + (cost - 1)
-//!   * T`: all but the last of its units have to leak out first. That is what a token bucket with one unit more of burst
-//!   admits; but here what is admitted is held back for as long as it waits.
+//! - a leaky bucket admits what has to wait at most `burst * T`. A request waits until all but the last of its units have
+//!   leaked out, `max(TAT, now) - now + (cost - 1) * T`. So it admits what a token bucket with one unit more of burst does,
+//!   but what it admits is held back for as long as it waits.
 //!
 //! Time is counted in ticks, chosen for the quota so that `T` is a whole number of them and nothing is ever rounded
 //! while units are added:
