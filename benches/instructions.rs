@@ -96,6 +96,20 @@ fn used_up_keys(memory: Memory, algorithm: Algorithm) -> Box<Case> {
     Case::new(half_full(memory, algorithm, 1), 0..COUNT, |stats| stats.refused += COUNT)
 }
 
+/// Keys with three quotas each, the last of `limit` units.
+fn three_quotas(limit: u64) -> Box<Case> {
+    let limiter = tollgate::Limiter::builder(Quota::per_hour(1_000))
+        .and(Quota::per_hour(500))
+        .and(Quota::per_hour(limit))
+        .capacity(CAPACITY)
+        .clock(ManualClock::new())
+        .hasher(RandomState::with_seeds(1, 2, 3, 4))
+        .build()
+        .unwrap();
+    enter(&limiter, 0..KNOWN);
+    Case::new(limiter, 0..COUNT, |stats| if limit > 1 { stats.allowed += COUNT } else { stats.refused += COUNT })
+}
+
 fn empty_slots(memory: Memory) -> Box<Case> {
     Case::new(limiter(memory, Algorithm::TokenBucket, 100), 0..COUNT, |stats| {
         stats.allowed += COUNT;
@@ -151,52 +165,62 @@ fn verify(case: Box<Case>) {
 }
 
 #[library_benchmark(setup = known_keys, teardown = verify)]
-#[bench::exact_token_bucket(args = (Memory::Exact, Algorithm::TokenBucket), config = at_most(COUNT, 202))]
-#[bench::exact_fixed_window(args = (Memory::Exact, Algorithm::FixedWindow), config = at_most(COUNT, 220))]
-#[bench::exact_sliding_window(args = (Memory::Exact, Algorithm::SlidingWindowCounter), config = at_most(COUNT, 285))]
-#[bench::compact_token_bucket(args = (Memory::Compact, Algorithm::TokenBucket), config = at_most(COUNT, 221))]
+#[bench::exact_token_bucket(args = (Memory::Exact, Algorithm::TokenBucket), config = at_most(COUNT, 201))]
+#[bench::exact_fixed_window(args = (Memory::Exact, Algorithm::FixedWindow), config = at_most(COUNT, 247))]
+#[bench::exact_sliding_window(args = (Memory::Exact, Algorithm::SlidingWindowCounter), config = at_most(COUNT, 325))]
+#[bench::exact_log(args = (Memory::Exact, Algorithm::SlidingWindowLog), config = at_most(COUNT, 1_627))]
+#[bench::compact_token_bucket(args = (Memory::Compact, Algorithm::TokenBucket), config = at_most(COUNT, 224))]
 fn hit(case: Box<Case>) -> Box<Case> {
     check_all(&case);
     case
 }
 
 #[library_benchmark(setup = used_up_keys, teardown = verify)]
-#[bench::exact_token_bucket(args = (Memory::Exact, Algorithm::TokenBucket), config = at_most(COUNT, 195))]
-#[bench::exact_fixed_window(args = (Memory::Exact, Algorithm::FixedWindow), config = at_most(COUNT, 213))]
-#[bench::exact_sliding_window(args = (Memory::Exact, Algorithm::SlidingWindowCounter), config = at_most(COUNT, 257))]
+#[bench::exact_token_bucket(args = (Memory::Exact, Algorithm::TokenBucket), config = at_most(COUNT, 194))]
+#[bench::exact_fixed_window(args = (Memory::Exact, Algorithm::FixedWindow), config = at_most(COUNT, 239))]
+#[bench::exact_sliding_window(args = (Memory::Exact, Algorithm::SlidingWindowCounter), config = at_most(COUNT, 293))]
+#[bench::exact_log(args = (Memory::Exact, Algorithm::SlidingWindowLog), config = at_most(COUNT, 333))]
 #[bench::compact_token_bucket(args = (Memory::Compact, Algorithm::TokenBucket), config = at_most(COUNT, 215))]
 fn refuse(case: Box<Case>) -> Box<Case> {
     check_all(&case);
     case
 }
 
+#[library_benchmark(setup = three_quotas, teardown = verify)]
+#[bench::allowed(args = (100), config = at_most(COUNT, 2_869))]
+#[bench::refused(args = (1), config = at_most(COUNT, 1_525))]
+fn together(case: Box<Case>) -> Box<Case> {
+    check_all(&case);
+    case
+}
+
 #[library_benchmark(setup = empty_slots, teardown = verify)]
-#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 645))]
-#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 644))]
+#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 658))]
+#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 652))]
 fn miss(case: Box<Case>) -> Box<Case> {
     check_all(&case);
     case
 }
 
 #[library_benchmark(setup = idle_keys, teardown = verify)]
-#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 2_237))]
-#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 2_644))]
+#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 2_250))]
+#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 2_650))]
 fn takeover(case: Box<Case>) -> Box<Case> {
     check_all(&case);
     case
 }
 
 #[library_benchmark(setup = live_keys, teardown = verify)]
-#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 2_288))]
-#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 2_696))]
+#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 2_301))]
+#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 2_701))]
 fn displace(case: Box<Case>) -> Box<Case> {
     check_all(&case);
     case
 }
 
 #[library_benchmark(setup = known_batch, teardown = verify)]
-#[bench::exact(args = (Memory::Exact), config = at_most(BATCH, 172))]
-#[bench::compact(args = (Memory::Compact), config = at_most(BATCH, 194))]
+#[bench::exact(args = (Memory::Exact), config = at_most(BATCH, 174))]
+#[bench::compact(args = (Memory::Compact), config = at_most(BATCH, 203))]
 fn batch(mut case: Box<Case>) -> Box<Case> {
     let Case { limiter, keys, decisions, .. } = &mut *case;
     limiter.check_many(&*keys, decisions);
@@ -204,8 +228,8 @@ fn batch(mut case: Box<Case>) -> Box<Case> {
 }
 
 #[library_benchmark(setup = peeked_keys, teardown = verify)]
-#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 135))]
-#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 156))]
+#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 190))]
+#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 195))]
 fn peek(case: Box<Case>) -> Box<Case> {
     for key in &case.keys {
         black_box(case.limiter.peek(key).is_allowed());
@@ -215,8 +239,8 @@ fn peek(case: Box<Case>) -> Box<Case> {
 
 // For each set of eight slots, four of them with an idle key.
 #[library_benchmark(setup = idle_sets, teardown = verify)]
-#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 423))]
-#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 385))]
+#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 381))]
+#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 355))]
 fn sweep(case: Box<Case>) -> Box<Case> {
     black_box(case.limiter.sweep_step(COUNT as usize));
     case
@@ -224,6 +248,6 @@ fn sweep(case: Box<Case>) -> Box<Case> {
 
 library_benchmark_group!(
     name = limiter_group,
-    benchmarks = [hit, refuse, miss, takeover, displace, batch, peek, sweep]
+    benchmarks = [hit, refuse, together, miss, takeover, displace, batch, peek, sweep]
 );
 main!(library_benchmark_groups = limiter_group);

@@ -123,6 +123,11 @@ impl Ledger {
         with!(self, kept => kept.decide_at(id, cost, now))
     }
 
+    /// Charges a unit to each of `ids`, whose memory has been asked for, and tells how many were allowed, without counting.
+    pub(crate) fn decide_batch(&self, ids: &[u64], now: u64, decisions: &mut [Decision]) -> u64 {
+        with!(self, kept => kept.decide_batch(ids, now, decisions))
+    }
+
     /// What charging `id` would come to.
     pub(crate) fn look(&self, id: u64, cost: u64, now: u64) -> Decision {
         with!(self, kept => kept.look(id, cost, now))

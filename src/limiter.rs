@@ -351,10 +351,18 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         decision
     }
 
+    #[inline]
     fn look_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+        if self.more.is_empty() && !self.penalties.matter() {
+            return self.first.look(id, cost, now);
+        }
+        self.look_at_all(id, cost, now)
+    }
+
+    #[inline(never)]
+    fn look_at_all(&self, id: u64, cost: u64, now: u64) -> Decision {
         match self.blocked(id, cost, now) {
             Some(refusal) => refusal,
-            None if self.more.is_empty() => self.first.look(id, cost, now),
             None => together::look(|index| self.entry(index, id, now), cost),
         }
     }
@@ -390,10 +398,11 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
             if fetched == 0 {
                 break;
             }
-            let now = *now.get_or_insert_with(|| self.now());
-            for (decision, &id) in decisions.iter_mut().zip(&batch[..fetched]) {
-                *decision = if plain { self.first.decide_at(id, 1, now) } else { self.decide_at(id, 1, now) };
-                allowed += u64::from(decision.is_allowed());
+            let (now, ids) = (*now.get_or_insert_with(|| self.now()), &batch[..fetched]);
+            if plain {
+                allowed += self.first.decide_batch(ids, now, decisions);
+            } else {
+                decisions.iter_mut().zip(ids).for_each(|(decision, &id)| *decision = self.decide_at(id, 1, now));
             }
             checked += fetched;
         }

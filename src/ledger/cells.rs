@@ -131,7 +131,21 @@ impl<S: Set> Cells<S> {
         Decision::of_state(&self.policy, state, now, cost, verdict)
     }
 
-    #[inline]
+    /// The algorithm is chosen once a batch.
+    pub(super) fn decide_batch(&self, ids: &[u64], now: u64, decisions: &mut [Decision]) -> u64 {
+        let (displace, cost) = (self.displaces(), 1);
+        ask!(&self.policy, cell => {
+            let mut allowed = 0;
+            for (decision, &id) in decisions.iter_mut().zip(ids) {
+                let outcome = self.table.charge(None, id, Check { cell, now, cost }, displace);
+                let (state, verdict) = self.verdict(outcome, cost, now);
+                allowed += u64::from(verdict == Verdict::Allowed);
+                *decision = Decision::of_state(&self.policy, state, now, cost, verdict);
+            }
+            allowed
+        })
+    }
+
     pub(super) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
         let displace = self.displaces();
         let outcome = ask!(&self.policy, cell => self.table.charge(None, id, Check { cell, now, cost }, displace));

@@ -144,6 +144,14 @@ impl Log {
         }
     }
 
+    pub(super) fn decide_batch(&self, ids: &[u64], now: u64, decisions: &mut [Decision]) -> u64 {
+        let decide = |(decision, &id): (&mut Decision, &u64)| {
+            *decision = self.decide_at(id, 1, now);
+            u64::from(decision.is_allowed())
+        };
+        decisions.iter_mut().zip(ids).map(decide).sum()
+    }
+
     /// Takes `cost` units of an entry that is kept for long enough; `None` if it is not, or has come to an end.
     fn take(&self, id: u64, cost: u64, now: u64) -> Option<Decision> {
         let (found, units, at) = self.kept(id, now)?;
