@@ -85,11 +85,13 @@ impl Decision {
 
     /// That of two which binds: the refusal with the longer wait, else what leaves less, or is full again later.
     pub(crate) fn tighter(self, other: Self) -> Self {
-        let by = |decision: &Self| {
-            let left = if decision.is_allowed() { decision.remaining() } else { 0 };
-            (decision.is_allowed(), left, std::cmp::Reverse((decision.retry_after(), decision.reset_after())))
-        };
-        if by(&other) < by(&self) { other } else { self }
+        let left = |decision: &Self| if decision.is_allowed() { decision.remaining() } else { 0 };
+        // The first difference decides, for what comes later costs more to work out.
+        let order = (self.is_allowed().cmp(&other.is_allowed()))
+            .then_with(|| left(&self).cmp(&left(&other)))
+            .then_with(|| other.retry_after().cmp(&self.retry_after()))
+            .then_with(|| other.reset_after().cmp(&self.reset_after()));
+        if order.is_gt() { other } else { self }
     }
 
     /// The state that was decided on, after the decision.

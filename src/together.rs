@@ -124,14 +124,21 @@ pub(crate) trait Part {
 /// The decision of all limits, of which `part` gives the first, the second and so on: that which refuses, with the longest
 /// wait if several do; else that which has least left.
 pub(crate) fn decide<P: Part>(part: impl Fn(usize) -> Option<P>, cost: u64) -> Decision {
-    let foreseen = look(&part, cost);
-    if foreseen.is_allowed() && cost > 0 { charge(&part, 0, cost).unwrap_or(foreseen) } else { foreseen }
+    if cost == 0 {
+        return look(part, 0);
+    }
+    let refusals = looks(&part, cost).filter(|decision| !decision.is_allowed());
+    refusals.reduce(Decision::tighter).or_else(|| charge(&part, 0, cost)).unwrap_or_default()
 }
 
 /// What they would decide. Of no limits at all, nothing.
 pub(crate) fn look<P: Part>(part: impl Fn(usize) -> Option<P>, cost: u64) -> Decision {
-    let decisions = (0..).map_while(|index| Some(part(index)?.look(cost).of_quota(index)));
-    decisions.reduce(Decision::tighter).unwrap_or_default()
+    looks(&part, cost).reduce(Decision::tighter).unwrap_or_default()
+}
+
+/// What each would decide.
+fn looks<P: Part>(part: &impl Fn(usize) -> Option<P>, cost: u64) -> impl Iterator<Item = Decision> {
+    (0..).map_while(move |index| Some(part(index)?.look(cost).of_quota(index)))
 }
 
 /// Charges the limits from number `index` on, all or none.
