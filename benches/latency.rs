@@ -224,5 +224,5 @@ fn plot(lines: &[Line]) {
 fn main() {
     let call = support::Call::read();
     let effort = if call.test { QUICK } else { FULL };
-    measure_all(&Report::new("latency", call.write && !call.test), effort);
+    measure_all(&Report::new("latency", "performance.md", call.write && !call.test), effort);
 }

@@ -169,8 +169,8 @@ impl<C: Clock> GlobalLimiter<C> {
     }
 
     /// Charges `units` whether they are there or not; see [`Limiter::charge`](crate::Limiter::charge).
-    pub fn charge(&self, units: u64) -> Decision {
-        if units == 0 { self.look(0) } else { with!(&self.kept, force(units, self.now())) }
+    pub fn charge(&self, units: u64) {
+        with!(&self.kept, force(units, self.now()));
     }
 
     /// Gives `units` back, never above full; see [`Limiter::refund`](crate::Limiter::refund).
@@ -191,17 +191,23 @@ impl<C: Clock> GlobalLimiter<C> {
 
     #[inline]
     fn decide(&self, cost: u64) -> Decision {
-        if let Some(leases) = &self.leases
-            && let Some(lease) = leases.mine()
-        {
-            return self.spend(lease, leases.units(), cost);
+        match &self.leases {
+            None => self.take(cost, self.now()),
+            Some(leases) => self.decide_by_lease(leases, cost),
         }
-        self.take(cost, self.now())
     }
 
     #[inline]
     fn take(&self, cost: u64, now: u64) -> Decision {
         with!(&self.kept, decide_at(cost, now))
+    }
+
+    #[inline(never)]
+    fn decide_by_lease(&self, leases: &Leases, cost: u64) -> Decision {
+        match leases.mine() {
+            Some(lease) => self.spend(lease, leases.units(), cost),
+            None => self.take(cost, self.now()),
+        }
     }
 
     /// Takes `cost` units from those that the thread has taken ahead, or from the cell what is missing of them.

@@ -2,6 +2,8 @@
 
 mod cells;
 mod log;
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 use crate::decision::Decision;
 use crate::error::BuildError;
@@ -133,9 +135,11 @@ impl Ledger {
         with!(self, kept => kept.look(id, cost, now))
     }
 
-    /// Charges `id` whether there is room or not.
-    pub(crate) fn force(&self, id: u64, cost: u64, now: u64) -> Decision {
-        with!(self, kept => kept.force(id, cost, now))
+    /// Charges `id` whether there is room or not, unless it is new and the table has no room for it.
+    pub(crate) fn force(&self, id: u64, cost: u64, now: u64) {
+        if cost > 0 {
+            with!(self, kept => kept.force(id, cost, now));
+        }
     }
 
     /// Gives `cost` units back to `id`, never above full.

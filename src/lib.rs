@@ -37,12 +37,16 @@
 //! be forgotten without losing anything: that is what keeps the memory bounded and the limits honest.
 #![warn(missing_docs)]
 
+#[cfg(feature = "net")]
+mod access;
 mod background;
 mod cell;
+mod client;
 mod clock;
 mod decision;
 mod error;
 mod global;
+mod ip_limiter;
 mod ledger;
 mod limiter;
 mod quota;
@@ -51,10 +55,14 @@ mod table;
 mod timeline;
 mod together;
 
+#[cfg(feature = "net")]
+pub use access::{Access, AccessList};
+pub use client::{ClientIp, IpPrefix};
 pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock};
 pub use decision::Decision;
 pub use error::{BuildError, CostError};
 pub use global::GlobalLimiter;
+pub use ip_limiter::{IpLimiter, IpLimiterBuilder};
 pub use ledger::{Memory, WhenFull};
 pub use limiter::{Builder, Limiter, Penalty, Sweeper};
 pub use quota::{Algorithm, Quota, QuotaError};

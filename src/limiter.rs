@@ -186,8 +186,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Charges `units` to `key` whether they are there or not: what a request has turned out to cost (bytes sent, tokens
     /// used). What goes beyond the quota is a debt that is paid off like any other use, before anything is admitted again.
     ///
-    /// The decision is always allowed (unless the table has no room for a new key, by [`WhenFull::Refuse`]); its numbers
-    /// are those of after the charge. No counter counts it.
+    /// No counter counts it. Nothing is charged to a new key for which the table has no room, by [`WhenFull::Refuse`] or
+    /// [`WhenFull::AdmitUntracked`].
     ///
     /// Very large debts are cut short where the key's state has no more room: buckets at the end of their 2^62 ticks (146
     /// years at least), fixed windows and sliding-window counters where the count is full (see
@@ -204,17 +204,13 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// assert_eq!(kilobytes.check("alice").retry_after(), Duration::from_millis(2_010));
     /// # Ok::<(), tollgate::BuildError>(())
     /// ```
-    pub fn charge<Q>(&self, key: &Q, units: u64) -> Decision
+    pub fn charge<Q>(&self, key: &Q, units: u64)
     where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
         let (id, now) = (self.hasher.hash_one(key), self.now());
-        if units == 0 {
-            return self.look_at(id, 0, now);
-        }
-        let decisions = (0..).zip(self.ledgers()).map(|(index, ledger)| ledger.force(id, units, now).of_quota(index));
-        decisions.reduce(Decision::tighter).unwrap_or_default()
+        self.ledgers().for_each(|ledger| ledger.force(id, units, now));
     }
 
     /// Gives `units` back to `key`, as when a request failed for no fault of its own; never above full. Nothing happens if
@@ -244,7 +240,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Refuses everything to `key` for `duration` from now on, or for longer if it is blocked for longer already. What it
     /// has used is not touched.
     ///
-    /// There is room for a sixteenth as many blocked keys as the capacity; beyond that the one that would be let go first
+    /// There is room for one blocked key in 64 of the capacity; beyond that the one that would be let go first
     /// makes room.
     ///
     /// ```

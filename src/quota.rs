@@ -140,6 +140,25 @@ impl Quota {
         Self { limit, period, burst: limit, algorithm: Algorithm::TokenBucket }
     }
 
+    /// A token bucket that gives at most `limit` units in any span of `window`, wherever that begins, of which `burst` may
+    /// come at once: it refills `limit - burst` a window.
+    ///
+    /// (A bucket of 100 a minute that also holds 100 gives nearly 200 in its worst minute.) The burst must be less than
+    /// the limit, or nothing is left to refill, and [`validate`](Self::validate) objects to a limit of zero. For all of the
+    /// limit at once, and never more, take [`Algorithm::SlidingWindowLog`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Quota;
+    ///
+    /// let strict = Quota::at_most(100, Duration::from_secs(60), 20);
+    /// assert_eq!(strict, Quota::per_minute(80).with_burst(20));
+    /// ```
+    #[must_use]
+    pub const fn at_most(limit: u64, window: Duration, burst: u64) -> Self {
+        Self::with_period(limit.saturating_sub(burst), window).with_burst(burst)
+    }
+
     /// The same quota with at most `burst` units at once. Only for algorithms that
     /// [take a burst](Algorithm::takes_burst); [`validate`](Self::validate) refuses it elsewhere.
     #[must_use]

@@ -24,9 +24,10 @@ part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
 part 'benches run' cargo bench --locked --bench compare -- --test hot
 part 'latency bench runs' cargo bench --locked --bench latency -- --test
 part 'algorithms bench runs' cargo bench --locked --bench algorithms -- --test
+part 'accuracy bench runs' cargo bench --locked --bench accuracy --features cli -- --test
 part 'instructions are within their limits' bash tests/instructions.sh
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
-    cargo test --locked --release --lib -- table::loom_tests
+    cargo test --locked --release --lib -- loom_tests
 dirty=$(git status --porcelain 2>/dev/null || true)
 part 'package' cargo package --locked --no-verify ${dirty:+--allow-dirty}
 

@@ -30,7 +30,7 @@ impl Call {
     /// The tables first, then the same work under criterion, unless only one of the two is wanted.
     pub fn run(&self, bench: &'static str, tables: impl Fn(&Report), groups: impl Fn(&mut Criterion)) {
         if !self.test {
-            tables(&Report::new(bench, self.write));
+            tables(&Report::new(bench, "performance.md", self.write));
         }
         if !self.ratios && !self.write {
             let mut criterion = Criterion::default().configure_from_args();

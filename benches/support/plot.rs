@@ -29,14 +29,20 @@ pub struct Plot<'a> {
 
 impl Plot<'_> {
     pub fn write(&self) {
+        self.write_with(&[]);
+    }
+
+    /// With marks beside the lines, of each kind in a colour of its own.
+    pub fn write_with(&self, marks: &[(&str, Vec<(f64, f64)>)]) {
         let path = docs().join("plots").join(self.file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        self.draw(&SVGBackend::new(&path, (800, 520)).into_drawing_area()).unwrap();
+        self.draw(&SVGBackend::new(&path, (800, 520)).into_drawing_area(), marks).unwrap();
     }
 
     fn draw<B: DrawingBackend>(
         &self,
         area: &DrawingArea<B, plotters::coord::Shift>,
+        marks: &[(&str, Vec<(f64, f64)>)],
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         area.fill(&WHITE)?;
         let (x, y) = (self.range(|point| point.0), self.range(|point| point.1));
@@ -58,11 +64,20 @@ impl Plot<'_> {
             .draw()?;
         for (index, (name, points)) in self.lines.iter().enumerate() {
             let color = Palette99::pick(index).to_rgba();
-            chart.draw_series(points.iter().map(|&point| Circle::new(point, 3, color.filled())))?;
+            // Where points are many the line is enough.
+            let dots = points.iter().filter(|_| points.len() < 100);
+            chart.draw_series(dots.map(|&point| Circle::new(point, 3, color.filled())))?;
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
                 .label(name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+        }
+        for (index, (name, points)) in (self.lines.len()..).zip(marks) {
+            let color = Palette99::pick(index).to_rgba();
+            chart
+                .draw_series(points.iter().map(|&point| Circle::new(point, 4, color.filled())))?
+                .label(*name)
+                .legend(move |(x, y)| Circle::new((x + 9, y), 4, color.filled()));
         }
         chart
             .configure_series_labels()

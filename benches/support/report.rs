@@ -6,23 +6,25 @@ use std::path::PathBuf;
 
 pub struct Report {
     bench: &'static str,
+    page: &'static str,
     write: bool,
 }
 
 impl Report {
-    pub fn new(bench: &'static str, write: bool) -> Self {
-        Self { bench, write }
+    /// What `bench` has to tell on a page of the documentation.
+    pub fn new(bench: &'static str, page: &'static str, write: bool) -> Self {
+        Self { bench, page, write }
     }
 
     pub fn writes(&self) -> bool {
         self.write
     }
 
-    /// Prints a text, and, if asked to, puts it between its two markers in `docs/performance.md`.
+    /// Prints a text, and, if asked to, puts it between its two markers on the page.
     pub fn put(&self, name: &str, text: &impl Display) {
         println!("{name}\n\n{text}");
         if self.write {
-            let path = docs().join("performance.md");
+            let path = docs().join(self.page);
             let old = fs::read_to_string(&path).unwrap();
             let command = format!("cargo bench --bench {} -- --write", self.bench);
             fs::write(path, between_markers(&old, name, &command, &text.to_string())).unwrap();
@@ -38,7 +40,7 @@ pub fn docs() -> PathBuf {
 fn between_markers(old: &str, name: &str, command: &str, text: &str) -> String {
     let (begin, end) = (format!("<!-- begin {name}:"), format!("<!-- end {name} -->"));
     let parts = old.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
-    let (before, after) = parts.unwrap_or_else(|| panic!("docs/performance.md has no markers for {name}"));
+    let (before, after) = parts.unwrap_or_else(|| panic!("the page has no markers for {name}"));
     format!("{before}{begin} {command} -->\n{}\n{end}{after}", text.trim_end())
 }
 

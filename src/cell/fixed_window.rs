@@ -44,11 +44,10 @@ impl FixedWindow {
     fn current(&self, state: u64, now: u64) -> (u64, u64) {
         let (index, count) = self.unpack(state);
         let (here, _) = self.windows.locate(now);
-        if index < here {
-            (here, count.saturating_sub((here - index).saturating_mul(self.limit)))
-        } else {
-            (index, count)
+        if index >= here && count > 0 {
+            return (index, count);
         }
+        (here, count.saturating_sub(here.saturating_sub(index).saturating_mul(self.limit)))
     }
 }
 

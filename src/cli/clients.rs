@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ahash::RandomState;
+use tollgate::ClientIp;
 
 /// What requests are counted by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// One IPv4 address, or the first address of an IPv6 /64: one customer has at least that much, and may use a new
-    /// address every time.
-    Network(IpAddr),
+    /// One IPv4 address, or an IPv6 /64: one customer has at least that much, and may use a new address every time.
+    Network(ClientIp),
     /// Anything else that stood in the address's place, as it stood there.
     Name(Box<[u8]>),
 }
@@ -19,8 +19,7 @@ pub enum Client {
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Network(IpAddr::V4(address)) => write!(f, "{address}"),
-            Self::Network(IpAddr::V6(first)) => write!(f, "{first}/64"),
+            Self::Network(client) => write!(f, "{client}"),
             // Escaped, since a log is no place from which to send codes to a terminal.
             Self::Name(name) => write!(f, "{}", name.escape_ascii()),
         }
@@ -30,7 +29,7 @@ impl fmt::Display for Client {
 /// All clients of a log.
 #[derive(Debug, Default)]
 pub struct Clients {
-    by_network: HashMap<IpAddr, u32, RandomState>,
+    by_network: HashMap<ClientIp, u32, RandomState>,
     by_name: HashMap<Box<[u8]>, u32, RandomState>,
     all: Vec<Client>,
 }
@@ -39,7 +38,7 @@ impl Clients {
     /// The number of the client in a log line's first field; `None` if there are more than a `u32` can number.
     pub fn number(&mut self, field: &[u8]) -> Option<u32> {
         let next = u32::try_from(self.all.len()).ok()?;
-        let number = match parse_address(field).map(network) {
+        let number = match parse_address(field).map(ClientIp::from) {
             Some(network) => *self.by_network.entry(network).or_insert_with(|| {
                 self.all.push(Client::Network(network));
                 next
@@ -70,12 +69,4 @@ impl Clients {
 
 fn parse_address(field: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(field).ok()?.parse().ok()
-}
-
-/// An IPv4 address as it is, however it is written, and an IPv6 address without its last 64 bits.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
-        v4 @ IpAddr::V4(_) => v4,
-    }
 }

@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use anyhow::Context;
-use tollgate::{BuildError, Limiter, ManualClock, Quota};
+use tollgate::{BuildError, Limiter, ManualClock, Quota, QuotaError};
 
 use super::complain;
 
@@ -21,13 +21,15 @@ pub struct DryRun<K: ?Sized> {
 }
 
 impl<K: Hash + ?Sized> DryRun<K> {
-    /// A limiter for times from `first` to `last`, in nanoseconds, with room for twice the `keys` that it will see: a
+    /// A limiter by all of `quotas`, of which there is at least one, for times from `first` to `last`, in nanoseconds, with room for twice the `keys` that it will see: a
     /// dry run must not displace any.
-    pub fn new(quota: Quota, first: u64, last: u64, keys: usize) -> Result<Self, BuildError> {
+    pub fn new(quotas: &[Quota], first: u64, last: u64, keys: usize) -> Result<Self, BuildError> {
         let horizon = Duration::from_nanos(last.saturating_sub(first)).max(MIN_HORIZON);
         let capacity = keys.saturating_mul(2).max(MIN_CAPACITY);
         let clock = ManualClock::at(first);
-        let limiter = Limiter::builder(quota).capacity(capacity).clock(clock.clone()).horizon(horizon).build()?;
+        let [quota, more @ ..] = quotas else { return Err(BuildError::Quota(QuotaError::ZeroLimit)) };
+        let builder = more.iter().fold(Limiter::builder(*quota), |builder, quota| builder.and(*quota));
+        let limiter = builder.capacity(capacity).clock(clock.clone()).horizon(horizon).build()?;
         Ok(Self { limiter, clock })
     }
 
@@ -40,11 +42,15 @@ impl<K: Hash + ?Sized> DryRun<K> {
     }
 }
 
-/// Reads a quota and makes sure that a limiter can be built for it at all, so that a later failure is that of the
+/// Reads quotas and makes sure that a limiter can be built for each at all, so that a later failure is that of the
 /// input's times alone.
-pub fn parse_quota(text: &str) -> anyhow::Result<Quota> {
+pub fn parse_quotas(texts: &[String]) -> anyhow::Result<Vec<Quota>> {
+    texts.iter().map(|text| parse_quota(text)).collect()
+}
+
+fn parse_quota(text: &str) -> anyhow::Result<Quota> {
     let quota: Quota = text.parse().with_context(|| about(text))?;
-    DryRun::<str>::new(quota, 0, 0, 0).with_context(|| about(text))?;
+    DryRun::<str>::new(&[quota], 0, 0, 0).with_context(|| about(text))?;
     Ok(quota)
 }
 

@@ -24,9 +24,10 @@ What a key may use, as LIMIT/PERIOD [burst=N] [algorithm=NAME] in one argument.
 
 LIMIT      a whole number of units
 PERIOD     an optional whole number and a unit: ns, us, ms, s, sec, min, h, d
-burst      the most units at once; LIMIT if left out (window algorithms take none)
-algorithm  token-bucket (the default; gcra is the same), fixed-window,
-           sliding-window-counter
+burst      the most units at once, or of a leaky bucket the most that wait;
+           LIMIT if left out (window algorithms take none)
+algorithm  token-bucket (the default; gcra is the same), leaky-bucket,
+           fixed-window, sliding-window-counter, sliding-window-log
 
 For example 100/min, \"5/2500ms burst=10\", \"1000/h algorithm=fixed-window\".";
 

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use tollgate::Quota;
 
 use super::clients::Clients;
-use super::dry_run::{DryRun, parse_quota};
+use super::dry_run::{DryRun, parse_quotas};
 use super::input::Input;
 use super::log::{Format, LineParser};
 use super::report::{Count, Report, utc};
@@ -26,9 +26,9 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// and lines are put in order of time first. Lines that are no request are skipped and counted.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The quota of each client, such as 10/min
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, long_help = QUOTA_HELP)]
-    quota: String,
+    /// A quota of each client, such as 10/min; given more than once, all of them together
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, required = true, long_help = QUOTA_HELP)]
+    quota: Vec<String>,
 
     /// The format of the log
     #[arg(long, value_enum, default_value_t)]
@@ -43,9 +43,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let quota = parse_quota(&args.quota)?;
+    let quotas = parse_quotas(&args.quota)?;
     let log = Log::read(Input::open(&args.log)?, args.format)?;
-    let report = log.replay(quota)?;
+    let report = log.replay(&quotas)?;
     log.skipped.show(&log.name);
     print(&if args.json { report.to_json()? } else { report.to_table().into_bytes() })
 }
@@ -122,15 +122,20 @@ impl Log {
     }
 
     /// Asks a limiter about each request at its time.
-    fn replay(&self, quota: Quota) -> anyhow::Result<Report> {
-        let dry_run: DryRun<u32> = DryRun::new(quota, self.first, self.last, self.clients.len()).map_err(|error| {
+    fn replay(&self, quotas: &[Quota]) -> anyhow::Result<Report> {
+        let dry_run: DryRun<u32> = DryRun::new(quotas, self.first, self.last, self.clients.len()).map_err(|error| {
             let (first, last) = (utc(self.first), utc(self.last));
             anyhow!("{}: its times reach from {first} to {last}: {error}", self.name)
         })?;
         let mut counts = vec![Count::default(); self.clients.len()];
+        let mut refused_by = vec![0; quotas.len()];
         for request in &self.requests {
             dry_run.clock.set(request.time);
-            let refused = !dry_run.limiter.check(&request.client).is_allowed();
+            let decision = dry_run.limiter.check(&request.client);
+            let refused = !decision.is_allowed();
+            if let Some(by) = refused_by.get_mut(decision.quota_index()) {
+                *by += u64::from(refused);
+            }
             // Clients are numbered from zero, one count each.
             if let Some(count) = counts.get_mut(request.client as usize) {
                 count.requests += 1;
@@ -139,7 +144,8 @@ impl Log {
         }
         dry_run.warn_of_displaced();
         let clients = self.clients.in_order().zip(counts).collect();
-        Ok(Report::new(&quota, (self.first, self.last), self.skipped.count, clients))
+        let quotas = quotas.iter().zip(refused_by).collect();
+        Ok(Report::new(quotas, (self.first, self.last), self.skipped.count, clients))
     }
 }
 

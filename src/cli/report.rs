@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
-use tollgate::Quota;
+use tollgate::{Algorithm, Quota};
 
 use super::clients::Client;
 use super::log::NANOS_PER_SECOND;
@@ -24,9 +24,9 @@ pub struct Count {
 
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// Those of all quotas, joined.
     quota: String,
-    #[serde(skip)]
-    quota_in_words: String,
+    quotas: Vec<Refusals>,
     first: String,
     last: String,
     #[serde(skip)]
@@ -40,6 +40,15 @@ pub struct Report {
     top: Vec<Row>,
 }
 
+/// What one of the quotas refused.
+#[derive(Debug, Serialize)]
+struct Refusals {
+    quota: String,
+    #[serde(skip)]
+    in_words: String,
+    refused: u64,
+}
+
 #[derive(Debug, Serialize)]
 struct Row {
     client: String,
@@ -48,13 +57,19 @@ struct Row {
 }
 
 impl Report {
-    pub fn new(quota: &Quota, (first, last): (u64, u64), skipped: u64, clients: Vec<(&Client, Count)>) -> Self {
+    /// `quotas` come with how many requests each refused.
+    pub fn new(
+        quotas: Vec<(&Quota, u64)>,
+        (first, last): (u64, u64),
+        skipped: u64,
+        clients: Vec<(&Client, Count)>,
+    ) -> Self {
         let total = |of: fn(&Count) -> u64| clients.iter().map(|(_, count)| of(count)).sum::<u64>();
         let requests = total(|count| count.requests);
         let refused = total(|count| count.refused);
         Self {
-            quota: quota.to_string(),
-            quota_in_words: in_words(quota),
+            quota: quotas.iter().map(|(quota, _)| quota.to_string()).collect::<Vec<_>>().join(" and "),
+            quotas: quotas.into_iter().map(Refusals::new).collect(),
             first: utc(first),
             last: utc(last),
             span: Duration::from_nanos(last - first),
@@ -78,26 +93,42 @@ impl Report {
     pub fn to_table(&self) -> String {
         let mut table = String::new();
         let mut text = |name: &str, value: &str| line(&mut table, &format!("{name:<16}  {value}"));
-        text("Quota", &self.quota_in_words);
+        for (index, quota) in self.quotas.iter().enumerate() {
+            text(if index == 0 { "Quota" } else { "and" }, &quota.in_words);
+        }
         text("Log", &format!("{} to {} ({})", self.first, self.last, span_in_words(self.span)));
         text("", "");
 
-        let rows = [
-            ("Requests", self.requests, None),
-            ("Skipped lines", self.skipped, None),
-            ("Clients", self.clients, None),
-            ("Allowed", self.allowed, Some(self.requests)),
-            ("Refused", self.refused, Some(self.requests)),
-            ("Clients refused", self.refused_clients, Some(self.clients)),
-        ];
+        let rows = self.rows();
         let width = rows.iter().map(|(_, number, _)| thousands(*number).len()).max().unwrap_or(0);
         for (name, number, whole) in rows {
             let share = whole.map_or(String::new(), |whole| percent(number, whole));
-            text(name, &format!("{:>width$}  {share:>7}", thousands(number)));
+            text(&name, &format!("{:>width$}  {share:>7}", thousands(number)));
         }
         text("", "");
         self.write_top(&mut table);
         table
+    }
+
+    /// What is counted, and what it is a part of.
+    fn rows(&self) -> Vec<(String, u64, Option<u64>)> {
+        let row = |name: &str, number, whole| (name.to_owned(), number, whole);
+        let mut rows = vec![
+            row("Requests", self.requests, None),
+            row("Skipped lines", self.skipped, None),
+            row("Clients", self.clients, None),
+            row("Allowed", self.allowed, Some(self.requests)),
+            row("Refused", self.refused, Some(self.requests)),
+        ];
+        if self.quotas.len() > 1 {
+            let by = |Refusals { quota, refused, .. }: &Refusals| {
+                let name = quota.split_once(" algorithm=").map_or(quota.as_str(), |(rate, _)| rate);
+                row(&format!("  by {name}"), *refused, Some(self.requests))
+            };
+            rows.extend(self.quotas.iter().map(by));
+        }
+        rows.push(row("Clients refused", self.refused_clients, Some(self.clients)));
+        rows
     }
 
     fn write_top(&self, table: &mut String) {
@@ -108,6 +139,12 @@ impl Report {
             let (requests, refused, share) = (thousands(*requests), thousands(*refused), percent(*refused, *requests));
             line(table, &format!("{client:<width$}  {requests:>13}  {refused:>13}  {share:>7}"));
         }
+    }
+}
+
+impl Refusals {
+    fn new((quota, refused): (&Quota, u64)) -> Self {
+        Self { quota: quota.to_string(), in_words: in_words(quota), refused }
     }
 }
 
@@ -140,10 +177,12 @@ fn top(mut clients: Vec<(&Client, Count)>) -> Vec<Row> {
 fn in_words(quota: &Quota) -> String {
     let algorithm = quota.algorithm();
     let mut words = format!("{} per {}", thousands(quota.limit()), period_in_words(quota));
-    if algorithm.takes_burst() {
-        // Writing to a string cannot fail.
-        let _ = write!(words, ", at most {} at once", thousands(quota.burst()));
-    }
+    // Writing to a string cannot fail.
+    let _ = match algorithm {
+        Algorithm::TokenBucket => write!(words, ", at most {} at once", thousands(quota.burst())),
+        Algorithm::LeakyBucket => write!(words, ", at most {} waiting", thousands(quota.burst())),
+        _ => Ok(()),
+    };
     format!("{words} ({algorithm})")
 }
 

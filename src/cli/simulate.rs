@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use csv::StringRecord;
 use tollgate::Quota;
 
-use super::dry_run::{DryRun, parse_quota};
+use super::dry_run::{DryRun, parse_quotas};
 use super::input::Input;
 use super::{QUOTA_HELP, print};
 
@@ -27,21 +27,21 @@ back. Prints each row with allowed, remaining, retry_after_ns (never, where no w
 #[derive(Debug, clap::Args)]
 #[command(about = ABOUT.lines().next(), long_about = ABOUT)]
 pub struct Args {
-    /// The quota of each key, such as 10/min
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, long_help = QUOTA_HELP)]
-    quota: String,
+    /// A quota of each key, such as 10/min; given more than once, all of them together
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, required = true, long_help = QUOTA_HELP)]
+    quota: Vec<String>,
 
     /// A CSV file, or - for standard input
     file: PathBuf,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let quota = parse_quota(&args.quota)?;
+    let quotas = parse_quotas(&args.quota)?;
     let mut input = Input::open(&args.file)?;
     let mut data = Vec::new();
     input.read_to_end(&mut data).with_context(|| input.name.clone())?;
     let output =
-        read_steps(&data).and_then(|steps| decide(quota, &data, &steps)).with_context(|| input.name.clone())?;
+        read_steps(&data).and_then(|steps| decide(&quotas, &data, &steps)).with_context(|| input.name.clone())?;
     print(&output)
 }
 
@@ -106,10 +106,10 @@ fn line_at(data: &[u8], start: u64) -> usize {
 }
 
 /// Decides about all steps; the whole output, so that nothing is printed if anything is wrong.
-fn decide(quota: Quota, data: &[u8], steps: &[Step]) -> anyhow::Result<Vec<u8>> {
+fn decide(quotas: &[Quota], data: &[u8], steps: &[Step]) -> anyhow::Result<Vec<u8>> {
     let mut output = csv::Writer::from_writer(Vec::new());
     output.write_record(OUTPUT_COLUMNS)?;
-    if let Some(dry_run) = start(quota, data, steps)? {
+    if let Some(dry_run) = start(quotas, data, steps)? {
         for step in steps {
             output.write_record(decide_one(&dry_run, step))?;
         }
@@ -119,11 +119,11 @@ fn decide(quota: Quota, data: &[u8], steps: &[Step]) -> anyhow::Result<Vec<u8>> 
 }
 
 /// A limiter for the times of all steps, if there are any.
-fn start(quota: Quota, data: &[u8], steps: &[Step]) -> anyhow::Result<Option<DryRun<str>>> {
+fn start(quotas: &[Quota], data: &[u8], steps: &[Step]) -> anyhow::Result<Option<DryRun<str>>> {
     let (first, last) = (steps.iter().min_by_key(|step| step.time), steps.iter().max_by_key(|step| step.time));
     let (Some(first), Some(last)) = (first, last) else { return Ok(None) };
     let keys: HashSet<&str> = steps.iter().map(|step| step.key.as_str()).collect();
-    let dry_run = DryRun::new(quota, first.time, last.time, keys.len()).map_err(|error| {
+    let dry_run = DryRun::new(quotas, first.time, last.time, keys.len()).map_err(|error| {
         let (line, span) = (line_at(data, last.start), last.time - first.time);
         anyhow!("line {line}: its t_ns is {span} ns after the earliest: {error}")
     })?;

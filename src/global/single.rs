@@ -2,7 +2,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::cell::{NEW, Policy};
+use crate::cell::{Cell, NEW, Policy, ask};
 use crate::decision::{Decision, Verdict};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -24,7 +24,21 @@ impl Single {
 
     #[inline]
     pub(super) fn decide_at(&self, cost: u64, now: u64) -> Decision {
-        let (state, verdict) = match self.change(|state| self.policy.charge(state, now, cost)) {
+        // Buckets by themselves, so that their check is small enough to be compiled into its caller.
+        match &self.policy {
+            Policy::Bucket(bucket) => self.decide_by(bucket, cost, now),
+            _ => self.decide_by_any(cost, now),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_by_any(&self, cost: u64, now: u64) -> Decision {
+        ask!(&self.policy, cell => self.decide_by(cell, cost, now))
+    }
+
+    #[inline(always)]
+    fn decide_by(&self, cell: &impl Cell, cost: u64, now: u64) -> Decision {
+        let (state, verdict) = match self.change(|state| cell.charge(state, now, cost)) {
             Ok(charged) => (charged, Verdict::Allowed),
             Err(state) => (state, Verdict::Refused),
         };
@@ -37,9 +51,11 @@ impl Single {
         Decision::of_state(&self.policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
     }
 
-    pub(super) fn force(&self, cost: u64, now: u64) -> Decision {
-        let (Ok(state) | Err(state)) = self.change(|state| Some(self.policy.force(state, now, cost)));
-        Decision::of_state(&self.policy, state, now, cost, Verdict::Allowed)
+    pub(super) fn force(&self, cost: u64, now: u64) {
+        // Without a charge, the state of an idle bucket would begin anew.
+        if cost > 0 {
+            let _ = self.change(|state| Some(self.policy.force(state, now, cost)));
+        }
     }
 
     pub(super) fn refund(&self, cost: u64, now: u64) {

@@ -170,13 +170,11 @@ impl<S: Set> Cells<S> {
         self.when_full == WhenFull::DisplaceLeast
     }
 
-    pub(super) fn force(&self, id: u64, cost: u64, now: u64) -> Decision {
+    pub(super) fn force(&self, id: u64, cost: u64, now: u64) {
         let displace = self.displaces();
-        let outcome = ask!(&self.policy, cell => {
+        ask!(&self.policy, cell => {
             self.table.charge(None, id, Change { check: Check { cell, now, cost }, deed: Deed::Force }, displace)
         });
-        let (state, verdict) = self.verdict(outcome, cost, now);
-        Decision::of_state(&self.policy, state, now, cost, verdict)
     }
 
     pub(super) fn look(&self, id: u64, cost: u64, now: u64) -> Decision {

@@ -173,19 +173,19 @@ impl Log {
         (at >= now).then_some((found, units, at))
     }
 
-    pub(super) fn force(&self, id: u64, cost: u64, now: u64) -> Decision {
+    pub(super) fn force(&self, id: u64, cost: u64, now: u64) {
         loop {
             let free = self.look(id, 0, now).remaining();
             let periods = (1 + cost.saturating_sub(free).div_ceil(self.limit())).min(self.most_periods());
             let outcome = self.table.charge(None, id, Keep { log: self, now, periods }, self.displaces());
-            if let Outcome::Crowded(state) = outcome {
-                return self.crowded(state, cost, now);
+            if matches!(outcome, Outcome::Crowded(_)) {
+                return;
             }
             if let Some((found, units, at)) = self.kept(id, now) {
                 let taken = units.take(cost, at, at + self.period);
                 units.postpone(cost - taken, at, self.period, self.most_periods());
                 if found.lives_on(id) {
-                    return self.decision(Some((units, at)), cost, now, Verdict::Allowed);
+                    return;
                 }
             }
         }
@@ -289,7 +289,7 @@ impl Log {
 /// What units are at a moment.
 struct Tally {
     free: u64,
-    /// When the first of the others is free, and the last.
+    /// When the first of the others is free, and the last; 0 if there are none.
     soonest: u64,
     latest: u64,
 }
@@ -311,7 +311,7 @@ impl<'a> Units<'a> {
     }
 
     fn tally(self, at: u64) -> Tally {
-        let mut tally = Tally { free: 0, soonest: u64::MAX, latest: at };
+        let mut tally = Tally { free: 0, soonest: u64::MAX, latest: 0 };
         for (_, until) in self.each() {
             if until <= at {
                 tally.free += 1;
@@ -356,12 +356,19 @@ impl<'a> Units<'a> {
         let last = at.saturating_add(most_periods.saturating_mul(period));
         let mut left = count;
         while left > 0 {
-            let up_to = self.when_free(left.min(self.0.len() as u64), at, last);
-            let later = |until: u64| Some(until.max(at) + period).filter(|&later| until <= up_to && later <= last);
-            match self.change(left, later) {
-                0 => break,
-                changed => left -= changed,
+            // All that are free within a period of the soonest come before any of them comes a second time.
+            let soonest = self.each().map(|(_, until)| until.max(at)).min().unwrap_or(last);
+            let end = soonest.saturating_add(period);
+            let round = left.min(self.count(|until| until.max(at) < end));
+            let up_to = self.when_free(round, at, end);
+            let later = |until: u64| Some(until.max(at).saturating_add(period)).filter(|&later| later <= last);
+            let changed = self.change(round, |until| if until.max(at) < up_to { later(until) } else { None });
+            let changed = changed
+                + self.change(round - changed, |until| if until.max(at) == up_to { later(until) } else { None });
+            if changed == 0 {
+                return;
             }
+            left -= changed;
         }
     }
 
@@ -369,14 +376,24 @@ impl<'a> Units<'a> {
     fn free_newest(self, count: u64, at: u64, period: u64) {
         let mut left = count;
         while left > 0 {
+            // All that are free within a period of the last come before any of them comes a second time.
             let Tally { latest, .. } = self.tally(at);
-            let from = self.when_free((self.0.len() as u64).saturating_sub(left) + 1, at, latest);
-            let freed = |until: u64| if until > at + period { until - period } else { 0 };
-            match self.change(left, |until| (until > at && until >= from).then(|| freed(until))) {
-                0 => break,
-                changed => left -= changed,
+            let begin = latest.saturating_sub(period).max(at);
+            let round = left.min(self.count(|until| until > begin));
+            let from = self.when_free((self.0.len() as u64 + 1).saturating_sub(round), at, latest);
+            let freed = |until: u64| Some(if until > at + period { until - period } else { 0 });
+            let changed = self.change(round, |until| if until > from { freed(until) } else { None });
+            let changed =
+                changed + self.change(round - changed, |until| if until == from { freed(until) } else { None });
+            if changed == 0 {
+                return;
             }
+            left -= changed;
         }
+    }
+
+    fn count(self, which: impl Fn(u64) -> bool) -> u64 {
+        self.each().filter(|(_, until)| which(*until)).count() as u64
     }
 
     fn free_all(self) {
@@ -391,8 +408,7 @@ impl<'a> Units<'a> {
         let (mut early, mut late) = (at, latest);
         while early < late {
             let middle = early.midpoint(late);
-            let free = self.each().filter(|(_, until)| *until <= middle).count() as u64;
-            if free >= count { late = middle } else { early = middle + 1 }
+            if self.count(|until| until <= middle) >= count { late = middle } else { early = middle + 1 }
         }
         early
     }

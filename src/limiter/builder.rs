@@ -16,7 +16,7 @@ use crate::table::Shards;
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
 
 /// There is room for one blocked key in so many.
-const BLOCKED_SHARE: usize = 16;
+const BLOCKED_SHARE: usize = 64;
 
 /// The most shards that a limiter has unless it is told otherwise.
 const DEFAULT_SHARDS: usize = 64;

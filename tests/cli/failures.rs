@@ -75,7 +75,7 @@ fn times_too_far_apart_are_named() {
 fn wrong_arguments_are_refused_with_a_hint() {
     for (args, clue) in [
         (&["replay", "-"][..], "--quota <TEXT>"),
-        (&["replay", "--quota", "1/s", "--quota", "2/s", "-"], "cannot be used multiple times"),
+        (&["replay", "--quota", "1/s", "--quota", "2/z", "-"], "2/z"),
         (&["replay", "--quota", "1/s"], "<LOG>"),
         (&["replay", "--quota", "1/s", "--format", "json", "-"], "auto, common, combined"),
         (&["simulate", "-"], "--quota <TEXT>"),

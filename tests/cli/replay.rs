@@ -89,6 +89,26 @@ fn says_the_quota_in_words() {
 }
 
 #[test]
+fn takes_several_quotas_and_says_which_refused() {
+    // Three at once: the third is too much for the second. Ten seconds later two more: the last is too much for the minute.
+    let log = [0, 0, 0, 10, 10].map(|second| at("192.0.2.9", second)).concat();
+    let json = output(&["replay", "--quota", "2/s", "--quota", "3/min", "--json", "-"], log.clone());
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["allowed"], &report["refused"]), (&json!(3), &json!(2)));
+    assert_eq!(report["quota"], "2/s and 3/min");
+    assert_eq!(report["quotas"], json!([{"quota": "2/s", "refused": 1}, {"quota": "3/min", "refused": 1}]));
+    let table = output(&["replay", "--quota", "2/s", "--quota", "3/min", "-"], log);
+    for line in [
+        "Quota             2 per second",
+        "and               3 per minute",
+        "  by 2/s          1",
+        "  by 3/min        1",
+    ] {
+        assert!(table.contains(line), "{line:?} in\n{table}");
+    }
+}
+
+#[test]
 fn prints_one_json_object_for_programs() {
     let log = [at("192.0.2.9", 0), at("192.0.2.9", 1), at("192.0.2.10", 2), "?\n".to_owned()].concat();
     let (report, _) = replay_json("1/min", "auto", log);
@@ -96,6 +116,7 @@ fn prints_one_json_object_for_programs() {
         report,
         json!({
             "quota": "1/min",
+            "quotas": [{"quota": "1/min", "refused": 1}],
             "first": "2015-05-17T10:00:00Z",
             "last": "2015-05-17T10:00:02Z",
             "requests": 3,

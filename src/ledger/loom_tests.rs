@@ -1,0 +1,190 @@
+//! What ledgers do beyond the protocol of the table, under loom: the units of a log, several quotas as one, and refunds
+//! and resets against checks. Tables of one set of two slots.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::thread;
+
+use super::{Ledger, Memory, Room, WhenFull};
+use crate::decision::Decision;
+use crate::quota::{Algorithm, Quota};
+use crate::timeline::Timeline;
+use crate::together::{self, Part};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// Room for two keys, each with `limit` units a second.
+fn ledger(algorithm: Algorithm, limit: u64) -> Arc<Ledger> {
+    let quota = Quota::per_second(limit).with_algorithm(algorithm);
+    let room = Room { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::DisplaceLeast };
+    Arc::new(Ledger::new(&quota, &Timeline::new(0, Duration::from_secs(3_600)), room).unwrap())
+}
+
+fn check(ledger: &Ledger, id: u64, now: u64) -> u64 {
+    ledger.decide_at(id, 1, now).granted()
+}
+
+/// Asks `ledger` for the second key of each pair at the first's moment, each on a thread of its own.
+fn race(ledger: &Arc<Ledger>, asked: &[(u64, u64)]) -> Vec<u64> {
+    let ask = |&(now, id): &(u64, u64)| {
+        let ledger = Arc::clone(ledger);
+        thread::spawn(move || check(&ledger, id, now))
+    };
+    let threads: Vec<_> = asked[1..].iter().map(ask).collect();
+    let first = check(ledger, asked[0].1, asked[0].0);
+    std::iter::once(first).chain(threads.into_iter().map(|thread| thread.join().unwrap())).collect()
+}
+
+#[test]
+fn a_log_gives_a_new_key_no_more_than_there_is() {
+    model(3, || {
+        let log = ledger(Algorithm::SlidingWindowLog, 1);
+        assert_eq!(race(&log, &[(0, 1), (0, 1)]).iter().sum::<u64>(), 1);
+        assert_eq!(log.look(1, 1, 0).remaining(), 0);
+        assert_eq!(log.look(1, 1, SECOND).remaining(), 1);
+    });
+}
+
+#[test]
+fn three_threads_want_the_two_units_of_a_log() {
+    model(2, || {
+        let log = ledger(Algorithm::SlidingWindowLog, 2);
+        // The key is known, but all of its units are free again.
+        assert_eq!(check(&log, 1, 0), 1);
+        assert_eq!(race(&log, &[(SECOND, 1), (SECOND, 1), (SECOND, 1)]).iter().sum::<u64>(), 2);
+        assert_eq!(log.look(1, 1, SECOND).remaining(), 0);
+    });
+}
+
+#[test]
+fn all_or_none_of_the_units_of_a_log() {
+    model(3, || {
+        let log = ledger(Algorithm::SlidingWindowLog, 3);
+        assert_eq!(check(&log, 1, 0), 1);
+        let other = Arc::clone(&log);
+        let thread = thread::spawn(move || other.decide_at(1, 2, 0).granted());
+        let granted = log.decide_at(1, 2, 0).granted() + thread.join().unwrap();
+        // Both may be refused for what the other has taken and gives back, but nothing is lost by that.
+        assert!(granted == 2 || granted == 0, "{granted}");
+        assert_eq!(log.look(1, 1, 0).remaining(), 2 - granted);
+    });
+}
+
+#[test]
+fn a_log_is_never_swept_under_a_charge() {
+    model(3, || {
+        // By the sweeper's clock the entry is idle, by the other's it becomes so at the same moment.
+        let log = ledger(Algorithm::SlidingWindowLog, 1);
+        assert_eq!(check(&log, 1, 0), 1);
+        let other = Arc::clone(&log);
+        let sweep = thread::spawn(move || other.sweep(1, SECOND));
+        assert_eq!(check(&log, 1, SECOND), 1);
+        sweep.join().unwrap();
+        assert_eq!(check(&log, 1, SECOND), 0);
+        assert_eq!(log.look(1, 1, 2 * SECOND - 1).remaining(), 0);
+    });
+}
+
+#[test]
+fn a_log_that_is_displaced_is_handed_over_empty() {
+    model(3, || {
+        // Both slots are live. Key 3 displaces one while its key is charged once more, and may be displaced by that again;
+        // but it is never charged for what others have used.
+        let log = ledger(Algorithm::SlidingWindowLog, 2);
+        for id in [1, 2] {
+            assert_eq!(check(&log, id, 0), 1);
+        }
+        assert_eq!(race(&log, &[(0, 3), (0, 1)]), [1, 1]);
+        assert!(log.look(3, 1, 0).remaining() >= 1, "one used by key 3 itself");
+    });
+}
+
+/// A key's share of several ledgers.
+struct Share {
+    ledger: Arc<Ledger>,
+    id: u64,
+}
+
+impl Part for Share {
+    fn look(&self, cost: u64) -> Decision {
+        self.ledger.look(self.id, cost, 0)
+    }
+
+    fn charge(&self, cost: u64) -> Decision {
+        self.ledger.decide_at(self.id, cost, 0)
+    }
+
+    fn undo(&self, charged: &Decision) {
+        self.ledger.undo(self.id, charged, 0);
+    }
+}
+
+fn check_all(ledgers: &[Arc<Ledger>]) -> u64 {
+    let share = |index: usize| Some(Share { ledger: Arc::clone(ledgers.get(index)?), id: 1 });
+    together::decide(share, 1).granted()
+}
+
+/// Two threads check a key whose second quota has one unit only: it is admitted once, and the first is charged for that.
+fn charged_by_all_or_by_none(algorithms: [Algorithm; 2], limits: [u64; 2]) {
+    model(2, move || {
+        let ledgers = [ledger(algorithms[0], limits[0]), ledger(algorithms[1], limits[1])];
+        let others = ledgers.clone();
+        let thread = thread::spawn(move || check_all(&others));
+        let granted = check_all(&ledgers) + thread.join().unwrap();
+        assert!(granted <= 1);
+        for (ledger, limit) in ledgers.iter().zip(limits) {
+            assert_eq!(ledger.look(1, 1, 0).remaining(), limit - granted);
+        }
+        if limits[0] > 1 {
+            assert_eq!(granted, 1, "only the last quota refuses, so nobody stands in the other's way for nothing");
+        }
+    });
+}
+
+#[test]
+fn two_buckets_are_charged_as_one() {
+    charged_by_all_or_by_none([Algorithm::TokenBucket; 2], [2, 1]);
+    charged_by_all_or_by_none([Algorithm::TokenBucket; 2], [1, 2]);
+}
+
+#[test]
+fn a_window_and_a_log_are_charged_as_one() {
+    charged_by_all_or_by_none([Algorithm::FixedWindow, Algorithm::SlidingWindowLog], [2, 1]);
+    charged_by_all_or_by_none([Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter], [2, 1]);
+}
+
+/// Does something to a used up key while it is checked; then as much is left as was given back and not taken.
+fn against_a_check(algorithm: Algorithm, given_back: u64, deed: fn(&Ledger)) {
+    model(3, move || {
+        let ledger = ledger(algorithm, 2);
+        assert_eq!(ledger.decide_at(1, 2, 0).granted(), 2);
+        let other = Arc::clone(&ledger);
+        let thread = thread::spawn(move || check(&other, 1, 0));
+        deed(&ledger);
+        let granted = thread.join().unwrap();
+        assert_eq!(ledger.look(1, 1, 0).remaining(), given_back - granted);
+    });
+}
+
+#[test]
+fn refunds_against_checks() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
+        against_a_check(algorithm, 1, |ledger| ledger.refund(1, 1, 0));
+    }
+}
+
+#[test]
+fn resets_against_checks() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindowCounter] {
+        against_a_check(algorithm, 2, |ledger| ledger.forget(1, 0));
+    }
+}
