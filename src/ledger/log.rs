@@ -398,8 +398,8 @@ impl<'a> Units<'a> {
 
     fn free_all(self) {
         for unit in self.0 {
-            // Release: as in `swap`.
-            unit.store(0, Ordering::Release);
+            // AcqRel: as in `swap`. Not a store, which loom lets another thread's earlier swap overtake.
+            unit.swap(0, Ordering::AcqRel);
         }
     }
 

@@ -96,7 +96,7 @@ fn a_log_is_never_swept_under_a_charge() {
 
 #[test]
 fn a_log_that_is_displaced_is_handed_over_empty() {
-    model(3, || {
+    model(2, || {
         // Both slots are live. Key 3 displaces one while its key is charged once more, and may be displaced by that again;
         // but it is never charged for what others have used.
         let log = ledger(Algorithm::SlidingWindowLog, 2);
@@ -104,7 +104,8 @@ fn a_log_that_is_displaced_is_handed_over_empty() {
             assert_eq!(check(&log, id, 0), 1);
         }
         assert_eq!(race(&log, &[(0, 3), (0, 1)]), [1, 1]);
-        assert!(log.look(3, 1, 0).remaining() >= 1, "one used by key 3 itself");
+        let left = [1, 2, 3].map(|id| log.look(id, 1, 0).remaining());
+        assert!(left[2] >= 1, "{left:?}");
     });
 }
 
