@@ -22,7 +22,9 @@
 //! ```
 //!
 //! * [`Quota`] says how much in how much time, and by which [`Algorithm`]; it has a text form, `100/min burst=20`.
-//! * [`Limiter`] gives each key a quota of its own, [`GlobalLimiter`] one to all together.
+//! * [`Limiter`] gives each key a quota of its own, or several; [`GlobalLimiter`] one to all together; [`check_all`] decides
+//!   limits of different keys as one.
+//! * [`ClientIp`] makes clients of addresses, [`IpLimiter`] adds quotas for the networks around them.
 //! * [`Limiter::check_many`] decides many keys together, several times as fast; [`Memory::Compact`] halves the memory of
 //!   token buckets.
 //! * [`Decision`] says what is left, and exactly when to come back.
