@@ -374,6 +374,30 @@ proptest! {
         }
     }
 
+    /// A strict quota never gives more than its limit in any window, the first moment and the last included.
+    #[test]
+    fn at_most_is_at_most(
+        limit in 2_u64..60,
+        burst in 1_u64..60,
+        millis in 1_u64..100_000,
+        steps in prop::collection::vec((0_u64..40, 1_u64..4), 1..300),
+    ) {
+        let window = Duration::from_millis(millis);
+        let quota = Quota::at_most(limit, window, burst % (limit - 1) + 1);
+        let clock = ManualClock::at(START);
+        let limiter = GlobalLimiter::with_clock(quota, clock.clone()).unwrap();
+        let mut admitted = Vec::new();
+        for (step, most) in steps {
+            clock.advance(window * u32::try_from(step).unwrap() / 200);
+            admitted.push((clock.now(), limiter.check_up_to(most).granted()));
+        }
+        for first in 0..admitted.len() {
+            let end = admitted[first].0 + u64::try_from(window.as_nanos()).unwrap();
+            let units = admitted[first..].iter().take_while(|(at, _)| *at <= end).map(|(_, units)| units).sum::<u64>();
+            prop_assert!(units <= limit, "{units} in {window:?} by {quota}");
+        }
+    }
+
     /// Odd rates keep their promise too where ticks are coarse: admitted at the wait, not a nanosecond earlier.
     #[test]
     fn waits_are_exact_with_coarse_ticks(
