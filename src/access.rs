@@ -65,7 +65,7 @@ impl AccessList {
     }
 
     fn with(mut self, network: IpNet, access: Access) -> Self {
-        match network.trunc() {
+        match normalized_network(network.trunc()) {
             IpNet::V4(network) => self.v4.insert(network, access),
             IpNet::V6(network) => self.v6.insert(network, access),
         };
@@ -80,5 +80,16 @@ impl AccessList {
             IpAddr::V6(address) => self.v6.get_lpm(&address.into()).map(|(_, access)| *access),
         };
         found.unwrap_or_default()
+    }
+}
+
+/// A network of IPv4 addresses that is written as IPv6 as what it is.
+fn normalized_network(network: IpNet) -> IpNet {
+    match normalized(network.addr()) {
+        IpAddr::V4(address) if network.max_prefix_len() == 128 => {
+            let bits = network.prefix_len().checked_sub(96).and_then(|bits| Ipv4Net::new(address, bits).ok());
+            bits.map_or(network, IpNet::V4)
+        }
+        _ => network,
     }
 }

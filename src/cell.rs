@@ -90,6 +90,10 @@ impl Policy {
     /// A policy whose states have at most `bits` bits. Fails if they do not fit: those of windows need [`STATE_BITS`], and
     /// a log is no state of one word at all.
     pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
+        let longest = (1 << STATE_BITS) - 2;
+        if !quota.algorithm().takes_burst() && timeline.end() > longest {
+            return Err(BuildError::HorizonTooLong { longest: Timeline::horizon(longest.into()) });
+        }
         Ok(match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::Bucket(Bucket::new(quota, timeline, bits)?),
             Algorithm::FixedWindow if bits == STATE_BITS => Self::FixedWindow(FixedWindow::new(quota, timeline)?),

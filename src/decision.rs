@@ -58,6 +58,8 @@ pub struct Decision {
     state: u64,
     now: u64,
     cost: u64,
+    /// The longest delay by another of the quotas, in nanoseconds.
+    delay: u64,
     verdict: Verdict,
     quota: u16,
 }
@@ -65,17 +67,32 @@ pub struct Decision {
 impl Decision {
     #[inline]
     pub(crate) fn of_state(policy: &Policy, state: u64, now: u64, cost: u64, verdict: Verdict) -> Self {
-        Self { basis: Basis::Policy(*policy), state, now, cost, verdict, quota: 0 }
+        Self { basis: Basis::Policy(*policy), state, now, cost, delay: 0, verdict, quota: 0 }
     }
 
     pub(crate) fn of_numbers(numbers: Numbers, state: u64, now: u64, cost: u64, verdict: Verdict) -> Self {
-        Self { basis: Basis::Numbers(numbers), state, now, cost, verdict, quota: 0 }
+        Self { basis: Basis::Numbers(numbers), state, now, cost, delay: 0, verdict, quota: 0 }
     }
 
     /// The refusal of a key that is blocked for `wait` more nanoseconds.
     pub(crate) fn of_blocked(limit: u64, wait: u64, now: u64, cost: u64) -> Self {
         let numbers = Numbers { limit, remaining: 0, retry_after: wait, available_after: wait, reset_after: wait };
         Self::of_numbers(numbers, now, now, cost, Verdict::Blocked)
+    }
+
+    /// The same, for a request of this cost.
+    pub(crate) fn of_cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// Whether the table had no room for the key.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.verdict == Verdict::Crowded
+    }
+
+    /// Whether it was a quota that refused, which may have had room a moment before.
+    pub(crate) fn is_refused_by_quota(&self) -> bool {
+        self.verdict == Verdict::Refused
     }
 
     /// The same, by the quota of this number.
@@ -91,7 +108,9 @@ impl Decision {
             .then_with(|| left(&self).cmp(&left(&other)))
             .then_with(|| other.retry_after().cmp(&self.retry_after()))
             .then_with(|| other.reset_after().cmp(&self.reset_after()));
-        if order.is_gt() { other } else { self }
+        let (binding, rest) = if order.is_gt() { (other, self) } else { (self, other) };
+        let delay = u64::try_from(rest.delay().as_nanos()).unwrap_or(u64::MAX);
+        Self { delay: binding.delay.max(delay), ..binding }
     }
 
     /// The state that was decided on, after the decision.
@@ -185,9 +204,12 @@ impl Decision {
     /// apart. Zero with every algorithm but the [leaky bucket](crate::Algorithm::LeakyBucket).
     #[must_use]
     pub fn delay(&self) -> Duration {
+        if self.verdict != Verdict::Allowed {
+            return Duration::ZERO;
+        }
         Duration::from_nanos(match &self.basis {
-            Basis::Policy(policy) if self.verdict == Verdict::Allowed => policy.delay(self.state, self.now, self.cost),
-            _ => 0,
+            Basis::Policy(policy) => policy.delay(self.state, self.now, self.cost).max(self.delay),
+            Basis::Numbers(_) => self.delay,
         })
     }
 }

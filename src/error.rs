@@ -87,7 +87,8 @@ impl fmt::Display for BuildError {
             Self::OutOfMemory { capacity } => {
                 write!(
                     f,
-                    "no memory for a table of {capacity} keys; each needs about 24 bytes, or 12 in compact memory"
+                    "no memory for a table of {capacity} keys; each needs about 24 bytes, or 12 in compact memory, and 12 more \
+                     for each unit of a sliding-window log"
                 )
             }
         }

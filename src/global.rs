@@ -22,7 +22,7 @@ use single::Single;
 /// One quota for everything: a limiter without keys, in a single cell.
 ///
 /// Decisions mean the same as those of a [`Limiter`](crate::Limiter). A check is lock-free, allocates nothing and takes
-/// constant time.
+/// constant time. (A sliding-window log is more than a cell, and takes time in proportion to its limit.)
 ///
 /// ```
 /// use tollgate::{GlobalLimiter, Quota};
@@ -110,7 +110,7 @@ impl<C: Clock> GlobalLimiter<C> {
     /// the long run nothing is admitted that was not taken from the quota.
     ///
     /// The numbers of an allowed decision are those of the moment when its thread last took units; units that lie with
-    /// threads count as used.
+    /// threads count as used. A leaky bucket that is leased tells no delays.
     ///
     /// ```
     /// use tollgate::{GlobalLimiter, Quota};
@@ -161,8 +161,8 @@ impl<C: Clock> GlobalLimiter<C> {
                 0 => return self.decide(1),
                 units => self.decide(units),
             };
-            // If not, another thread has taken some of it meanwhile.
-            if decision.is_allowed() {
+            // Else another thread has taken some of it meanwhile.
+            if !decision.is_refused_by_quota() {
                 return decision;
             }
         }
@@ -215,7 +215,9 @@ impl<C: Clock> GlobalLimiter<C> {
     fn spend(&self, lease: &Lease, units: u64, cost: u64) -> Decision {
         let left = lease.left();
         if cost > left {
-            return self.renew(lease, units, cost - left);
+            let decision = self.renew(lease, units, cost - left);
+            // A refusal waits for what is missing; what is granted is all of the cost.
+            return if decision.is_allowed() { decision.of_cost(cost) } else { decision };
         }
         lease.keep(left - cost);
         lease.decision(self.limit(), cost)
@@ -276,7 +278,7 @@ impl<C: Clock> Parts for GlobalLimiter<C> {
         None
     }
 
-    fn count(&self, _allowed: bool) {}
+    fn count(&self, _decision: &Decision) {}
 }
 
 impl<C: Clock> Limit for GlobalLimiter<C> {}

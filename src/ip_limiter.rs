@@ -130,7 +130,9 @@ impl<C: Clock, S: BuildHasher> IpLimiter<C, S> {
         self.tiers.iter().for_each(|tier| tier.ledger.prefetch(self.id(tier, address)));
         let now = self.now();
         let decision = together::decide(|index| self.share(index, address, now), cost);
-        if let Some(Tier { ledger, .. }) = self.tiers.first() {
+        if cost > 0
+            && let Some(Tier { ledger, .. }) = self.tiers.first()
+        {
             ledger.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
         }
         decision

@@ -176,8 +176,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
                 0 => return self.decide(id, 1),
                 units => self.decide(id, units),
             };
-            // If not, another thread has taken some of it meanwhile.
-            if decision.is_allowed() {
+            // Else another thread has taken some of it meanwhile.
+            if !decision.is_refused_by_quota() {
                 return decision;
             }
         }
@@ -189,8 +189,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// No counter counts it. Nothing is charged to a new key for which the table has no room, by [`WhenFull::Refuse`] or
     /// [`WhenFull::AdmitUntracked`].
     ///
-    /// Very large debts are cut short where the key's state has no more room: buckets at the end of their 2^62 ticks (146
-    /// years at least), fixed windows and sliding-window counters where the count is full (see
+    /// Very large debts are cut short where the key's state has no more room: buckets at about the end of the
+    /// [horizon](Builder::horizon), fixed windows and sliding-window counters where the count is full (see
     /// [`Algorithm`](crate::Algorithm)), logs (with the default horizon) at seven times the limit.
     ///
     /// ```
@@ -241,7 +241,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// has used is not touched.
     ///
     /// There is room for one blocked key in 64 of the capacity; beyond that the one that would be let go first
-    /// makes room.
+    /// of those in its way makes room.
     ///
     /// ```
     /// use std::time::Duration;
@@ -277,7 +277,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// What a check of `key` would say now, without taking anything or changing the limiter in any way.
     ///
     /// All numbers of the decision are those from before such a check: [`remaining`](Decision::remaining) is what is
-    /// left now.
+    /// left now. That the table has no room for a new key is told by checks only.
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
         K: Borrow<Q>,
@@ -343,7 +343,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
             None if self.more.is_empty() => self.first.decide_at(id, cost, now),
             None => together::decide(|index| self.entry(index, id, now), cost),
         };
-        self.count(id, decision.is_allowed(), now);
+        self.count(id, &decision, now);
         decision
     }
 
@@ -373,9 +373,13 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         Some(Decision::of_blocked(self.limit(), until - now, now, cost))
     }
 
-    fn count(&self, id: u64, allowed: bool, now: u64) {
-        self.first.shards().count(if allowed { Event::Allowed } else { Event::Refused });
-        if allowed { self.penalties.allowed(id, now) } else { self.penalties.refused(id, now) }
+    fn count(&self, id: u64, decision: &Decision, now: u64) {
+        self.first.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
+        if decision.is_allowed() {
+            self.penalties.allowed(id, now);
+        } else if !decision.is_crowded() {
+            self.penalties.refused(id, now);
+        }
     }
 
     /// Decides [`BATCH`] by [`BATCH`], so that the memory that a batch needs is asked for before any of it is waited for.
@@ -438,7 +442,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// a glance at each shard.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ledgers().map(Ledger::len).sum()
+        self.ledgers().map(Ledger::len).max().unwrap_or(0)
     }
 
     /// Whether no key is held.
@@ -511,8 +515,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Parts for Of<'_, K, C, S> {
         self.limiter.blocked(self.id, cost, self.limiter.now())
     }
 
-    fn count(&self, allowed: bool) {
-        self.limiter.count(self.id, allowed, self.limiter.now());
+    fn count(&self, decision: &Decision) {
+        self.limiter.count(self.id, decision, self.limiter.now());
     }
 }
 

@@ -40,11 +40,11 @@ pub(crate) trait Rule: Copy {
     fn undo(&self, state: u64, charged: u64) -> u64;
     /// Whether forgetting the state loses nothing.
     fn is_idle(&self, state: u64) -> bool;
-    /// How much forgetting the state would lose.
-    fn debt(&self, state: u64) -> u64;
-    /// Called while a live entry is being displaced from the slot at `position` and nobody else may touch it: whoever
-    /// keeps more of a key elsewhere forgets it here.
-    fn displaced(&self, _position: usize) {}
+    /// How much forgetting the state of the slot at `position` would lose.
+    fn debt(&self, position: usize, state: u64) -> u64;
+    /// Called while the slot at `position` is claimed for a new key and nobody else may touch it: whoever keeps more of a
+    /// key elsewhere forgets it here.
+    fn claimed(&self, _position: usize) {}
 }
 
 /// What became of a charge.
@@ -392,11 +392,7 @@ impl<S: Set> Table<S> {
         if matches!(loss, Loss::Debt(_)) && !displace {
             return Some(Outcome::Crowded(word.state()));
         }
-        let prepare = || {
-            if matches!(loss, Loss::Debt(_)) {
-                rule.displaced(slot.position);
-            }
-        };
+        let prepare = || rule.claimed(slot.position);
         let pending = slot.set.claim(slot.place, word, id, self.shards.nonce(), prepare)?;
         match loss {
             Loss::Nothing => (),
@@ -438,7 +434,7 @@ impl<S: Set> Table<S> {
                 Kind::Claimed | Kind::Pending => return None,
                 Kind::Empty => Loss::Nothing,
                 Kind::Live if rule.is_idle(word.state()) => Loss::Idle,
-                Kind::Live => Loss::Debt(rule.debt(word.state())),
+                Kind::Live => Loss::Debt(rule.debt(slot.position, word.state())),
             };
             Some(Victim { slot, word, loss })
         });

@@ -23,7 +23,7 @@ pub(crate) mod sealed {
         /// The refusal of a key that is blocked, whatever its quotas say.
         fn blocked(&self, cost: u64) -> Option<Decision>;
         /// Counts what was decided.
-        fn count(&self, allowed: bool);
+        fn count(&self, decision: &Decision);
     }
 }
 
@@ -32,7 +32,8 @@ pub(crate) mod sealed {
 ///
 /// The decision is that of the quota which refused (the one with the longest wait, if several did), or which has least
 /// left. [`quota_index`](Decision::quota_index) tells which it is, counted through the quotas of all limits. Of no limits at
-/// all, nothing is allowed.
+/// all, nothing is allowed. One that comes twice is charged twice. It is meant for a handful: time grows with the square of
+/// the number of quotas, and the stack with the number.
 ///
 /// Limiters count it as one of their checks if it is allowed, or if they are the one that refuses.
 ///
@@ -70,12 +71,14 @@ pub fn check_all(limits: &[&dyn Limit], cost: u64) -> Result<Decision, CostError
         Some(refusal) => refusal,
         None => decide(nth, cost),
     };
-    if decision.is_allowed() {
+    if cost == 0 {
+        // Nothing was asked for.
+    } else if decision.is_allowed() {
         for limit in limits {
-            limit.count(true);
+            limit.count(&decision);
         }
     } else if let Some(refusing) = nth(decision.quota_index()) {
-        refusing.limit.count(false);
+        refusing.limit.count(&decision);
     }
     Ok(decision)
 }

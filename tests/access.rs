@@ -29,9 +29,12 @@ fn the_smallest_network_decides() {
 
 #[test]
 fn addresses_are_taken_as_what_they_are() {
-    let list = list(&["192.0.2.0/24"], &["::ffff:0:0/96", "64:ff9b::/96"]);
+    let list = list(&["192.0.2.0/24"], &["::/0", "::ffff:10.0.0.0/104", "64:ff9b::172.16.0.0/108"]);
     for address in ["192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::192.0.2.1"] {
         assert_eq!(look(&list, address), Access::Allowed, "{address}");
+    }
+    for address in ["10.1.2.3", "::ffff:10.1.2.3", "172.31.0.1", "64:ff9b::172.31.0.1", "2001:db8::1"] {
+        assert_eq!(look(&list, address), Access::Denied, "{address}");
     }
     assert_eq!(look(&list, "::ffff:198.51.100.1"), Access::Limited, "no IPv6 address, whatever it is written as");
 }

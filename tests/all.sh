@@ -21,10 +21,10 @@ part 'lints of the library alone' cargo clippy --locked --lib -- -D warnings
 part 'tests of the library alone' cargo test --locked
 part 'tests with every feature' cargo test --locked --release --all-features
 part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
-part 'benches run' cargo bench --locked --bench compare -- --test hot
-part 'latency bench runs' cargo bench --locked --bench latency -- --test
-part 'algorithms bench runs' cargo bench --locked --bench algorithms -- --test
-part 'accuracy bench runs' cargo bench --locked --bench accuracy --features cli -- --test
+part 'benches run' cargo bench --locked --all-features --bench compare -- --test hot
+part 'latency bench runs' cargo bench --locked --all-features --bench latency -- --test
+part 'algorithms bench runs' cargo bench --locked --all-features --bench algorithms -- --test
+part 'accuracy bench runs' cargo bench --locked --all-features --bench accuracy -- --test
 part 'instructions are within their limits' bash tests/instructions.sh
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
     cargo test --locked --release --lib -- loom_tests

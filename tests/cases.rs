@@ -8,7 +8,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollgate::{Algorithm, ClientIp, Decision, IpLimiter, IpPrefix, Limiter, ManualClock, Penalty, Quota, WhenFull};
+use tollgate::{
+    Algorithm, ClientIp, Decision, IpLimiter, IpPrefix, Limiter, ManualClock, Penalty, Quota, WhenFull, check_all,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
@@ -758,4 +760,120 @@ fn networks_have_quotas_beside_those_of_their_clients() {
     assert_eq!(limiter.peek(address).quota_index(), 0);
     clock.advance(SECOND * 86_400);
     assert_eq!((limiter.peek(address).remaining(), limiter.sweep() > 0), (2, true));
+}
+
+/// Debts that come one by one are kept as long as one that comes at once.
+#[test]
+fn a_debt_is_never_swept() {
+    for (algorithm, scene) in scenes::<u64>(every(1, 1)) {
+        scene.at(Duration::ZERO);
+        (0..4).for_each(|_| scene.limiter.charge(&1, 1));
+        for second in 1..4 {
+            scene.at(SECOND * second);
+            assert_eq!(scene.limiter.sweep(), 0, "{algorithm} after {second} s");
+            assert!(!scene.limiter.check(&1).is_allowed());
+        }
+    }
+}
+
+/// Whatever algorithm keeps it, the key that has used most is the last to be displaced.
+#[test]
+fn a_flood_does_not_displace_who_has_used_most() {
+    for &algorithm in Algorithm::ALL {
+        let scene = Scene::<u64>::with_capacity(by(algorithm, every(100, 60)), 1);
+        scene.at(SECOND * 1_000);
+        assert!(scene.limiter.check_n(&0, 100).unwrap().is_allowed());
+        for key in 1..=100 {
+            scene.at(SECOND * 1_000 + ms(1) * u32::try_from(key).unwrap());
+            assert!(scene.limiter.check(&key).is_allowed());
+        }
+        assert!(!scene.limiter.check(&0).is_allowed(), "{algorithm}");
+    }
+}
+
+#[test]
+fn where_a_new_key_has_no_room_it_is_told_so_at_once_and_not_punished() {
+    for &algorithm in Algorithm::ALL {
+        let penalty = Penalty::new(SECOND * 600, SECOND * 600);
+        let builder = Limiter::<u64>::builder(by(algorithm, every(10, 60))).capacity(1).when_full(WhenFull::Refuse);
+        let limiter = builder.penalty(penalty).clock(ManualClock::new()).build().unwrap();
+        (0..8).for_each(|key| assert!(limiter.check(&key).is_allowed()));
+        let refused = limiter.check_up_to(&100, 5);
+        assert_eq!((refused.is_allowed(), refused.granted()), (false, 0), "{algorithm}");
+        assert!(!limiter.check(&100).is_blocked());
+    }
+}
+
+#[test]
+fn the_delay_of_a_leaky_bucket_is_told_whichever_quota_binds() {
+    let leaky = every(1, 1).with_burst(5).with_algorithm(Algorithm::LeakyBucket);
+    for (first, second) in [(leaky, Quota::per_day(3)), (Quota::per_day(3), leaky)] {
+        let limiter = Limiter::<u64>::builder(first).and(second).clock(ManualClock::new()).build().unwrap();
+        assert_eq!([(); 3].map(|()| limiter.check(&1).delay()), [Duration::ZERO, SECOND, SECOND * 2]);
+    }
+}
+
+/// However long the row of refusals is.
+#[test]
+fn who_never_stops_asking_is_never_let_go() {
+    let clock = ManualClock::new();
+    let penalty = Penalty::new(SECOND * 10, SECOND * 3_600).after(20);
+    let limiter = Limiter::<u64>::builder(Quota::per_day(1)).penalty(penalty).clock(clock.clone()).build().unwrap();
+    (0..70_000).for_each(|_| _ = limiter.check(&1));
+    for _ in 0..5_000 {
+        clock.advance(SECOND);
+        assert!(limiter.check(&1).is_blocked());
+    }
+}
+
+/// Asking for nothing is no check.
+#[test]
+fn a_cost_of_nothing_leaves_no_trace() {
+    let penalty = Penalty::new(SECOND, SECOND).after(3);
+    let limiter =
+        Limiter::<u64>::builder(Quota::per_day(1)).penalty(penalty).clock(ManualClock::new()).build().unwrap();
+    (0..3).for_each(|_| _ = limiter.check(&1));
+    let before = limiter.stats();
+    let _ = check_all(&[&limiter.of(&1)], 0).unwrap();
+    let _ = limiter.check_n(&1, 0).unwrap();
+    limiter.block(&2, Duration::ZERO);
+    assert_eq!(limiter.stats(), before);
+    let _ = limiter.check(&1);
+    assert!(limiter.check(&1).is_blocked(), "three in a row");
+    assert!(limiter.check(&2).is_allowed());
+    let networks = IpLimiter::builder(Quota::per_day(1)).clock(ManualClock::new()).build().unwrap();
+    let _ = networks.check_n(IpAddr::from([192, 0, 2, 1]), 0).unwrap();
+    assert_eq!(networks.stats().allowed, 0);
+}
+
+/// Whatever is asked for, however much, and wherever the clock stands, nothing overflows.
+#[test]
+fn extremes_are_survived() {
+    let (costs, years) = ([u64::MAX, 1, 3, u64::MAX / 2], Duration::from_nanos(1 << 58));
+    for (&algorithm, period) in
+        Algorithm::ALL.iter().flat_map(|algorithm| [1_000, 1 << 61].map(|period| (algorithm, period)))
+    {
+        for (horizon, start) in
+            [(Duration::ZERO, 0), (SECOND, u64::MAX), (years, 1 << 60), (Duration::MAX, 1_750 << 50)]
+        {
+            let quota = Quota::with_period(2, ns(period)).with_algorithm(algorithm);
+            let clock = ManualClock::at(start);
+            let builder = Limiter::<u64>::builder(quota).capacity(1).horizon(horizon).clock(clock.clone());
+            // What does not fit is told.
+            let Ok(limiter) = builder.build() else { continue };
+            for (now, cost) in
+                [0, u64::MAX, start, u64::MAX / 2].into_iter().flat_map(|now| costs.map(|cost| (now, cost)))
+            {
+                clock.set(now);
+                limiter.charge(&1, cost);
+                limiter.refund(&1, cost / 2);
+                let said =
+                    (limiter.peek(&1), limiter.check(&1), limiter.check_up_to(&1, cost), limiter.check_n(&1, cost));
+                assert!(!format!("{said:?}").is_empty());
+                limiter.block(&2, ns(cost));
+                let _ = check_all(&[&limiter.of(&1), &limiter.of(&2)], 1);
+                limiter.sweep();
+            }
+        }
+    }
 }

@@ -24,4 +24,5 @@ if [ "$(gungraun-runner --version 2>/dev/null)" != "gungraun-runner $version" ];
     cargo install --quiet --debug --locked --force gungraun-runner --version "=$version"
 fi
 
-cargo bench --locked --bench instructions
+# With the features that the other tests are built with, so that nothing has to be built again for it.
+cargo bench --locked --all-features --bench instructions

@@ -506,7 +506,7 @@ fn leases_give_out_exactly_what_was_taken() {
 fn a_lease_says_when_to_come_back() {
     let clock = ManualClock::new();
     let limiter = GlobalLimiter::with_clock(Quota::per_second(10), clock.clone()).unwrap().leasing(4);
-    assert!(limiter.check().is_allowed());
+    assert_eq!(limiter.check().granted(), 1);
     assert_eq!(limiter.peek().remaining(), 6, "four are taken at once");
     assert!(limiter.check_n(9).unwrap().is_allowed(), "three of the lease and six more");
     let refused = limiter.check_n(2).unwrap();
@@ -516,6 +516,9 @@ fn a_lease_says_when_to_come_back() {
     assert!(!limiter.check_n(2).unwrap().is_allowed());
     clock.advance(Duration::from_nanos(1));
     assert!(limiter.check_n(2).unwrap().is_allowed(), "too little for a lease is taken by itself");
+    // However it is taken, no more is granted than there is.
+    let limiter = GlobalLimiter::with_clock(Quota::per_minute(100), ManualClock::new()).unwrap().leasing(10);
+    assert_eq!((0..50).map(|_| limiter.check_up_to(3).granted()).sum::<u64>(), 100);
     // A lease of more than the quota can ever give is one of all that it can.
     let greedy = GlobalLimiter::with_clock(Quota::per_second(10), ManualClock::new()).unwrap().leasing(u64::MAX);
     assert_eq!((0..20).filter(|_| greedy.check().is_allowed()).count(), 10);

@@ -37,7 +37,7 @@ impl<A: Cell + Copy> Rule for Check<'_, A> {
         self.cell.is_idle(state, self.now)
     }
 
-    fn debt(&self, state: u64) -> u64 {
+    fn debt(&self, _position: usize, state: u64) -> u64 {
         self.cell.debt(state, self.now)
     }
 }
@@ -83,8 +83,8 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
         self.check.is_idle(state)
     }
 
-    fn debt(&self, state: u64) -> u64 {
-        self.check.debt(state)
+    fn debt(&self, position: usize, state: u64) -> u64 {
+        self.check.debt(position, state)
     }
 }
 

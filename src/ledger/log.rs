@@ -33,19 +33,19 @@ pub(crate) struct Log {
 /// More bits than these would only make for longer debts.
 const MOST_PERIOD_BITS: u32 = 8;
 
-/// Keeps an entry for so many periods from now on, or for longer if it is kept for longer already.
+/// Keeps an entry for a period from now on, or for longer if it is kept for longer already; and then for some periods more.
 #[derive(Clone, Copy)]
 struct Keep<'a> {
     log: &'a Log,
     now: u64,
-    periods: u64,
+    more: u64,
 }
 
 impl Rule for Keep<'_> {
     fn charge(&self, state: u64) -> Option<u64> {
-        let Self { log, now, periods } = *self;
+        let Self { log, now, more } = *self;
         let last = log.last(state).max(now);
-        let until = log.idle_at(state).max(last.saturating_add(periods.saturating_mul(log.period)));
+        let until = log.idle_at(state).max(last + log.period).saturating_add(more.saturating_mul(log.period));
         let periods = (until - last).div_ceil(log.period).clamp(1, log.most_periods());
         Some(((last + 1) << log.period_bits) | (periods - 1))
     }
@@ -56,15 +56,17 @@ impl Rule for Keep<'_> {
     }
 
     fn is_idle(&self, state: u64) -> bool {
-        self.debt(state) == 0
+        self.log.idle_at(state) <= self.now
     }
 
-    fn debt(&self, state: u64) -> u64 {
-        self.log.idle_at(state).saturating_sub(self.now)
+    /// The units that are not free.
+    fn debt(&self, position: usize, _state: u64) -> u64 {
+        self.log.units(position).count(|until| until > self.now)
     }
 
-    fn displaced(&self, position: usize) {
-        self.log.units(position).free_all();
+    /// What others have used, a displaced key or one before a clock stepped back, is not this key's.
+    fn claimed(&self, position: usize) {
+        self.log.units(position).free_all(self.now);
     }
 }
 
@@ -134,7 +136,7 @@ impl Log {
                     continue;
                 }
             }
-            let outcome = self.table.charge(seen, id, Keep { log: self, now, periods: 1 }, self.displaces());
+            let outcome = self.table.charge(seen, id, Keep { log: self, now, more: 0 }, self.displaces());
             if let Outcome::Crowded(state) = outcome {
                 return self.crowded(state, cost, now);
             }
@@ -175,9 +177,9 @@ impl Log {
 
     pub(super) fn force(&self, id: u64, cost: u64, now: u64) {
         loop {
-            let free = self.look(id, 0, now).remaining();
-            let periods = (1 + cost.saturating_sub(free).div_ceil(self.limit())).min(self.most_periods());
-            let outcome = self.table.charge(None, id, Keep { log: self, now, periods }, self.displaces());
+            // As long as it could take if nothing were free: other threads may take what is.
+            let more = cost.div_ceil(self.limit());
+            let outcome = self.table.charge(None, id, Keep { log: self, now, more }, self.displaces());
             if matches!(outcome, Outcome::Crowded(_)) {
                 return;
             }
@@ -193,7 +195,9 @@ impl Log {
 
     fn crowded(&self, state: u64, cost: u64, now: u64) -> Decision {
         if self.when_full == WhenFull::AdmitUntracked {
-            return self.decision(None, cost, now, Verdict::Allowed);
+            let remaining = self.limit() - cost;
+            let numbers = Numbers { remaining, reset_after: self.period, ..Numbers::full(self.limit()) };
+            return Decision::of_numbers(numbers, now, now, cost, Verdict::Allowed);
         }
         let wait = self.idle_at(state).saturating_sub(now).max(1);
         let numbers =
@@ -252,7 +256,7 @@ impl Log {
 
     pub(super) fn forget(&self, id: u64, _now: u64) {
         if let Some(found) = self.table.find_live(id) {
-            self.units(found.position()).free_all();
+            self.units(found.position()).free_all(0);
         }
     }
 
@@ -265,7 +269,7 @@ impl Log {
     }
 
     pub(super) fn sweep(&self, sets: usize, now: u64) -> usize {
-        self.table.sweep(sets, Keep { log: self, now, periods: 1 })
+        self.table.sweep(sets, Keep { log: self, now, more: 0 })
     }
 
     pub(super) fn set_count(&self) -> usize {
@@ -396,10 +400,13 @@ impl<'a> Units<'a> {
         self.each().filter(|(_, until)| which(*until)).count() as u64
     }
 
-    fn free_all(self) {
-        for unit in self.0 {
-            // AcqRel: as in `swap`. Not a store, which loom lets another thread's earlier swap overtake.
-            unit.swap(0, Ordering::AcqRel);
+    /// Frees what is not free at `now`.
+    fn free_all(self, now: u64) {
+        for (unit, until) in self.each() {
+            if until > now {
+                // AcqRel: as in `swap`. Not a store, which loom lets another thread's earlier swap overtake.
+                unit.swap(0, Ordering::AcqRel);
+            }
         }
     }
 

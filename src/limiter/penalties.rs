@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use crate::cell::{NEW, STATE_BITS};
 use crate::error::BuildError;
 use crate::sync::{AtomicU64, Ordering};
-use crate::table::{ExactSet, Rule, Table};
+use crate::table::{ExactSet, Outcome, Rule, Table};
 use crate::timeline::Timeline;
 
 /// Shuts out keys that go on asking although they are refused: the longer they do, the longer.
@@ -45,9 +45,13 @@ impl Penalty {
         Self { after: if refusals == 0 { 1 } else { refusals }, ..self }
     }
 
-    /// How long the block is that follows the `count`-th refusal in a row; `None` if none does.
+    /// How long the block is that follows the `count`-th refusal in a row; `None` if none does. Beyond what can be counted
+    /// every refusal leads to the longest.
     fn block(&self, count: u64) -> Option<u64> {
         let after = u64::from(self.after);
+        if count > MOST {
+            return Some(self.memory());
+        }
         if !count.is_multiple_of(after) {
             return None;
         }
@@ -71,10 +75,10 @@ const MOST: u64 = (1 << COUNT_BITS) - 1;
 #[derive(Debug)]
 pub(super) struct Penalties {
     table: Table<ExactSet>,
-    /// The moment from which on nobody is blocked, so that as long as nobody is, a check costs no more.
+    /// The moment from which on nobody is blocked, so that as long as nobody is, a check looks no further.
     latest: CachePadded<AtomicU64>,
     penalty: Option<Penalty>,
-    /// A tick is 2^`shift` nanoseconds: some 4 µs with the nine years of the default.
+    /// A tick is 2^`shift` nanoseconds: some 8 µs with the nine years of the default.
     shift: u32,
 }
 
@@ -84,6 +88,8 @@ enum Deed {
     Refuse(Penalty),
     /// Blocks until at least this tick.
     Block(u64),
+    /// Ends a row of refusals, but no block.
+    Allow,
     Forgive,
 }
 
@@ -113,7 +119,8 @@ impl Rule for Ask {
                 pack(until.max(self.tick.saturating_add(ticks)), count + 1)
             }
             Deed::Block(tick) => pack(until.max(tick), count),
-            Deed::Forgive => NEW,
+            Deed::Allow if until > self.tick => pack(until, 0),
+            Deed::Allow | Deed::Forgive => NEW,
         })
     }
 
@@ -123,12 +130,11 @@ impl Rule for Ask {
     }
 
     fn is_idle(&self, state: u64) -> bool {
-        self.debt(state) == 0
+        state == NEW || unpack(state).0.saturating_add(self.memory) <= self.tick
     }
 
-    fn debt(&self, state: u64) -> u64 {
-        let (until, _) = unpack(state);
-        if state == NEW { 0 } else { until.saturating_add(self.memory).saturating_sub(self.tick) }
+    fn debt(&self, _position: usize, state: u64) -> u64 {
+        unpack(state).0.saturating_sub(self.tick)
     }
 }
 
@@ -149,7 +155,7 @@ impl Penalties {
         Ask { tick: now >> self.shift, shift: self.shift, memory, deed }
     }
 
-    /// Whether anybody may be blocked at `now`, or refusals are counted.
+    /// Whether anybody has ever been blocked, or refusals are counted.
     #[inline]
     pub(super) fn matter(&self) -> bool {
         self.latest.load(Ordering::Relaxed) != 0 || self.penalty.is_some()
@@ -165,6 +171,9 @@ impl Penalties {
     }
 
     pub(super) fn block(&self, id: u64, now: u64, duration: u64) {
+        if duration == 0 {
+            return;
+        }
         let until = now.saturating_add(duration).div_ceil(1 << self.shift);
         self.enter(id, now, Deed::Block(until));
     }
@@ -177,7 +186,6 @@ impl Penalties {
     }
 
     fn enter(&self, id: u64, now: u64, deed: Deed) {
-        use crate::table::Outcome;
         if let Outcome::Charged(state) = self.table.charge(None, id, self.ask(now, deed), true) {
             self.latest.fetch_max(unpack(state).0 << self.shift, Ordering::Relaxed);
         }
@@ -191,7 +199,7 @@ impl Penalties {
     /// Ends a row of refusals, if there is one.
     pub(super) fn allowed(&self, id: u64, now: u64) {
         if self.penalty.is_some() && self.table.peek(id) != NEW {
-            self.forgive(id, now);
+            self.table.amend(id, self.ask(now, Deed::Allow));
         }
     }
 

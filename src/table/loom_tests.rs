@@ -32,7 +32,7 @@ impl Rule for Counter {
         state <= self.idle_up_to
     }
 
-    fn debt(&self, state: u64) -> u64 {
+    fn debt(&self, _position: usize, state: u64) -> u64 {
         state.saturating_sub(self.idle_up_to)
     }
 }

@@ -98,6 +98,12 @@ impl Shards {
         (shared, self.0[shared][event as usize].fetch_add(count, Ordering::Relaxed))
     }
 
+    /// Where each shard lies, and its size.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0.iter().map(|shard| (std::ptr::from_ref(shard) as usize, size_of::<Shard>()))
+    }
+
     #[inline]
     pub(crate) fn count(&self, event: Event) {
         self.bump(event, 1);

@@ -22,20 +22,24 @@ const UNITS: u32 = 16;
 impl Rule for Epochs {
     fn charge(&self, state: u64) -> Option<u64> {
         let state = if self.is_idle(state) { self.now << UNITS } else { state };
-        (self.debt(state) < self.burst).then_some(state + 1)
+        (used(state) < self.burst).then_some(state + 1)
     }
 
     fn undo(&self, state: u64, _charged: u64) -> u64 {
-        state - u64::from(self.debt(state) > 0)
+        state - u64::from(used(state) > 0)
     }
 
     fn is_idle(&self, state: u64) -> bool {
         state >> UNITS < self.now
     }
 
-    fn debt(&self, state: u64) -> u64 {
-        state & ((1 << UNITS) - 1)
+    fn debt(&self, _position: usize, state: u64) -> u64 {
+        used(state)
     }
+}
+
+fn used(state: u64) -> u64 {
+    state & ((1 << UNITS) - 1)
 }
 
 const THREADS: u64 = 8;
@@ -194,6 +198,24 @@ fn a_new_key_hardly_ever_shares_in_compact_memory() {
     let shared = (0..asked).filter(|_| table.find(random(&mut seed)).is_some()).count();
     // Sixteen slots, two thirds of them taken, and 2^24 tags: 0.64 in a million, so 2.5 are expected.
     assert!((1..=4).contains(&shared), "{shared} of {asked} share");
+}
+
+/// Nothing that two threads write lies in one line, nor in the pair of lines that a processor fetches together, unless it
+/// is of the same set.
+#[test]
+fn sets_and_shards_have_lines_of_their_own() {
+    let lines = |address: usize, bytes: usize| (address / 128)..=((address + bytes - 1) / 128);
+    let table = Table::<ExactSet>::new(100, 8).unwrap();
+    let sets = table.sets.iter().map(|set| (std::ptr::from_ref(set) as usize, size_of::<ExactSet>()));
+    let shards = table.shards().addresses();
+    let cursor = (std::ptr::from_ref(&table.sweep_cursor) as usize, size_of_val(&table.sweep_cursor));
+    let all: Vec<_> = sets.chain(shards).chain([cursor]).map(|(address, bytes)| lines(address, bytes)).collect();
+    for (index, one) in all.iter().enumerate() {
+        for other in &all[index + 1..] {
+            assert!(one.end() < other.start() || other.end() < one.start(), "{one:?} and {other:?}");
+        }
+    }
+    assert_eq!((size_of::<CompactSet>(), align_of::<CompactSet>()), (64, 64), "a set of one word a slot is one line");
 }
 
 /// Counters are exact however many threads come and go.
