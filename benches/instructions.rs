@@ -187,7 +187,7 @@ fn refuse(case: Box<Case>) -> Box<Case> {
 }
 
 #[library_benchmark(setup = three_quotas, teardown = verify)]
-#[bench::allowed(args = (100), config = at_most(COUNT, 1_746))]
+#[bench::allowed(args = (100), config = at_most(COUNT, 1_862))]
 #[bench::refused(args = (1), config = at_most(COUNT, 745))]
 fn together(case: Box<Case>) -> Box<Case> {
     check_all(&case);
