@@ -14,7 +14,7 @@ use crate::ledger::{Ledger, Memory, Room, WhenFull};
 use crate::quota::Quota;
 use crate::table::{Event, Stats};
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
-use crate::together::{self, Part};
+use crate::together::{self, Share};
 
 /// A quota for each client address, and others for the networks around it, decided as one: whoever has a /48 of IPv6 can
 /// be 65,536 clients, but only one /48.
@@ -52,27 +52,6 @@ struct Tier {
     prefix: IpPrefix,
     quota: Quota,
     ledger: Ledger,
-}
-
-/// What an address has used of a tier, at a moment.
-struct Share<'a> {
-    ledger: &'a Ledger,
-    id: u64,
-    now: u64,
-}
-
-impl Part for Share<'_> {
-    fn look(&self, cost: u64) -> Decision {
-        self.ledger.look(self.id, cost, self.now)
-    }
-
-    fn charge(&self, cost: u64) -> Decision {
-        self.ledger.decide_at(self.id, cost, self.now)
-    }
-
-    fn undo(&self, charged: &Decision) {
-        self.ledger.undo(self.id, charged, self.now);
-    }
 }
 
 impl IpLimiter {

@@ -21,7 +21,7 @@ use crate::quota::Quota;
 use crate::table::{Event, Stats};
 use crate::timeline::Timeline;
 use crate::together::sealed::Parts;
-use crate::together::{self, Limit, Part};
+use crate::together::{self, Limit, Part, Share};
 
 pub use builder::Builder;
 use penalties::Penalties;
@@ -66,27 +66,6 @@ pub struct Limiter<K: ?Sized, C = PreciseClock, S = RandomState> {
     clock: C,
     hasher: S,
     keys: PhantomData<fn(&K)>,
-}
-
-/// What a key has used of one quota, at a moment.
-struct Entry<'a> {
-    ledger: &'a Ledger,
-    id: u64,
-    now: u64,
-}
-
-impl Part for Entry<'_> {
-    fn look(&self, cost: u64) -> Decision {
-        self.ledger.look(self.id, cost, self.now)
-    }
-
-    fn charge(&self, cost: u64) -> Decision {
-        self.ledger.decide_at(self.id, cost, self.now)
-    }
-
-    fn undo(&self, charged: &Decision) {
-        self.ledger.undo(self.id, charged, self.now);
-    }
 }
 
 /// How many keys of a batch are fetched ahead of the first decision.
@@ -322,9 +301,9 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         std::iter::once(&self.first).chain(&self.more)
     }
 
-    fn entry(&self, index: usize, id: u64, now: u64) -> Option<Entry<'_>> {
+    fn share(&self, index: usize, id: u64, now: u64) -> Option<Share<'_>> {
         let ledger = if index == 0 { &self.first } else { self.more.get(index - 1)? };
-        Some(Entry { ledger, id, now })
+        Some(Share { ledger, id, now })
     }
 
     #[inline]
@@ -341,7 +320,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         let decision = match self.blocked(id, cost, now) {
             Some(refusal) => refusal,
             None if self.more.is_empty() => self.first.decide_at(id, cost, now),
-            None => together::decide(|index| self.entry(index, id, now), cost),
+            None => together::decide(|index| self.share(index, id, now), cost),
         };
         self.count(id, &decision, now);
         decision
@@ -359,7 +338,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     fn look_at_all(&self, id: u64, cost: u64, now: u64) -> Decision {
         match self.blocked(id, cost, now) {
             Some(refusal) => refusal,
-            None => together::look(|index| self.entry(index, id, now), cost),
+            None => together::look(|index| self.share(index, id, now), cost),
         }
     }
 
@@ -498,16 +477,16 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Parts for Of<'_, K, C, S> {
     }
 
     fn look(&self, part: usize, cost: u64) -> Decision {
-        self.limiter.entry(part, self.id, self.limiter.now()).map_or_else(Decision::default, |entry| entry.look(cost))
+        self.limiter.share(part, self.id, self.limiter.now()).map_or_else(Decision::default, |share| share.look(cost))
     }
 
     fn charge(&self, part: usize, cost: u64) -> Decision {
-        self.limiter.entry(part, self.id, self.limiter.now()).map_or_else(Decision::default, |entry| entry.charge(cost))
+        self.limiter.share(part, self.id, self.limiter.now()).map_or_else(Decision::default, |share| share.charge(cost))
     }
 
     fn undo(&self, part: usize, charged: &Decision) {
-        if let Some(entry) = self.limiter.entry(part, self.id, self.limiter.now()) {
-            entry.undo(charged);
+        if let Some(share) = self.limiter.share(part, self.id, self.limiter.now()) {
+            share.undo(charged);
         }
     }
 

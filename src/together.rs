@@ -6,6 +6,7 @@
 
 use crate::decision::Decision;
 use crate::error::CostError;
+use crate::ledger::Ledger;
 
 /// Something that can be decided together with others by [`check_all`]: a key of a limiter
 /// ([`Limiter::of`](crate::Limiter::of)), or a [`GlobalLimiter`](crate::GlobalLimiter). Not to be implemented elsewhere.
@@ -122,6 +123,27 @@ pub(crate) trait Part {
     fn charge(&self, cost: u64) -> Decision;
     /// Takes back what was charged a moment ago, as if it had never been.
     fn undo(&self, charged: &Decision);
+}
+
+/// What a key has used of one quota, at a moment.
+pub(crate) struct Share<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) id: u64,
+    pub(crate) now: u64,
+}
+
+impl Part for Share<'_> {
+    fn look(&self, cost: u64) -> Decision {
+        self.ledger.look(self.id, cost, self.now)
+    }
+
+    fn charge(&self, cost: u64) -> Decision {
+        self.ledger.decide_at(self.id, cost, self.now)
+    }
+
+    fn undo(&self, charged: &Decision) {
+        self.ledger.undo(self.id, charged, self.now);
+    }
 }
 
 /// The decision of all limits, of which `part` gives the first, the second and so on: that which refuses, with the longest

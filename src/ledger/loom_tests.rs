@@ -9,10 +9,9 @@ use std::time::Duration;
 use loom::thread;
 
 use super::{Ledger, Memory, Room, WhenFull};
-use crate::decision::Decision;
 use crate::quota::{Algorithm, Quota};
 use crate::timeline::Timeline;
-use crate::together::{self, Part};
+use crate::together::{self, Share};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -109,28 +108,8 @@ fn a_log_that_is_displaced_is_handed_over_empty() {
     });
 }
 
-/// A key's share of several ledgers.
-struct Share {
-    ledger: Arc<Ledger>,
-    id: u64,
-}
-
-impl Part for Share {
-    fn look(&self, cost: u64) -> Decision {
-        self.ledger.look(self.id, cost, 0)
-    }
-
-    fn charge(&self, cost: u64) -> Decision {
-        self.ledger.decide_at(self.id, cost, 0)
-    }
-
-    fn undo(&self, charged: &Decision) {
-        self.ledger.undo(self.id, charged, 0);
-    }
-}
-
 fn check_all(ledgers: &[Arc<Ledger>]) -> u64 {
-    let share = |index: usize| Some(Share { ledger: Arc::clone(ledgers.get(index)?), id: 1 });
+    let share = |index: usize| Some(Share { ledger: ledgers.get(index)?, id: 1, now: 0 });
     together::decide(share, 1).granted()
 }
 

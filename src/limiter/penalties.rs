@@ -207,3 +207,42 @@ impl Penalties {
         self.table.memory_bytes()
     }
 }
+
+#[cfg(all(test, loom))]
+#[allow(clippy::unwrap_used)]
+mod loom_tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Does something beside a block, which holds whatever that is.
+    fn beside_a_block(deed: fn(&Penalties)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let penalty = Penalty::new(Duration::from_secs(1), Duration::from_secs(1)).after(3);
+            let timeline = Timeline::new(0, Duration::from_secs(60));
+            let penalties = Arc::new(Penalties::new(1, &timeline, Some(penalty)).unwrap());
+            penalties.refused(1, 0);
+            let other = Arc::clone(&penalties);
+            let thread = loom::thread::spawn(move || deed(&other));
+            penalties.block(1, 0, 5 * SECOND);
+            thread.join().unwrap();
+            assert_eq!(penalties.blocked_until(1, SECOND), Some(5 * SECOND));
+            penalties.forgive(1, SECOND);
+            assert_eq!(penalties.blocked_until(1, SECOND), None);
+        });
+    }
+
+    #[test]
+    fn a_request_that_is_allowed_ends_no_block() {
+        beside_a_block(|penalties| penalties.allowed(1, 0));
+    }
+
+    #[test]
+    fn a_refusal_shortens_no_block() {
+        beside_a_block(|penalties| penalties.refused(1, 0));
+    }
+}
