@@ -42,9 +42,9 @@ pub(crate) trait Rule: Copy {
     fn is_idle(&self, state: u64) -> bool;
     /// How much forgetting the state of the slot at `position` would lose.
     fn debt(&self, position: usize, state: u64) -> u64;
-    /// Called while the slot at `position` is claimed for a new key and nobody else may touch it: whoever keeps more of a
-    /// key elsewhere forgets it here.
-    fn claimed(&self, _position: usize) {}
+    /// Called while a live entry is being displaced from the slot at `position` and nobody else may touch it: whoever
+    /// keeps more of a key elsewhere forgets it here.
+    fn displaced(&self, _position: usize) {}
 }
 
 /// What became of a charge.
@@ -392,7 +392,11 @@ impl<S: Set> Table<S> {
         if matches!(loss, Loss::Debt(_)) && !displace {
             return Some(Outcome::Crowded(word.state()));
         }
-        let prepare = || rule.claimed(slot.position);
+        let prepare = || {
+            if matches!(loss, Loss::Debt(_)) {
+                rule.displaced(slot.position);
+            }
+        };
         let pending = slot.set.claim(slot.place, word, id, self.shards.nonce(), prepare)?;
         match loss {
             Loss::Nothing => (),

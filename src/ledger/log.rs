@@ -64,9 +64,8 @@ impl Rule for Keep<'_> {
         self.log.units(position).count(|until| until > self.now)
     }
 
-    /// What others have used, a displaced key or one before a clock stepped back, is not this key's.
-    fn claimed(&self, position: usize) {
-        self.log.units(position).free_all(self.now);
+    fn displaced(&self, position: usize) {
+        self.log.units(position).free_all();
     }
 }
 
@@ -256,7 +255,7 @@ impl Log {
 
     pub(super) fn forget(&self, id: u64, _now: u64) {
         if let Some(found) = self.table.find_live(id) {
-            self.units(found.position()).free_all(0);
+            self.units(found.position()).free_all();
         }
     }
 
@@ -400,13 +399,12 @@ impl<'a> Units<'a> {
         self.each().filter(|(_, until)| which(*until)).count() as u64
     }
 
-    /// Frees what is not free at `now`.
-    fn free_all(self, now: u64) {
-        for (unit, until) in self.each() {
-            if until > now {
-                // AcqRel: as in `swap`. Not a store, which loom lets another thread's earlier swap overtake.
-                unit.swap(0, Ordering::AcqRel);
-            }
+    /// By swaps, whatever the units are: a thread that takes one and then looks whether the slot is still its key's must
+    /// either be cleared away by this or see by it that the slot is not. A load and a store would let both go unseen.
+    fn free_all(self) {
+        for unit in self.0 {
+            // AcqRel: as in `swap`.
+            unit.swap(0, Ordering::AcqRel);
         }
     }
 
