@@ -161,7 +161,7 @@ impl Log {
         let is_ours = found.lives_on(id);
         let verdict = if taken == cost { Verdict::Allowed } else { Verdict::Refused };
         if !is_ours || taken < cost {
-            units.give_back(taken, until);
+            units.give_back(taken, until, || true);
         }
         is_ours.then(|| self.decision(Some((units, at)), cost, now, verdict))
     }
@@ -183,11 +183,13 @@ impl Log {
                 return;
             }
             if let Some((found, units, at)) = self.kept(id, now) {
-                let taken = units.take(cost, at, at + self.period);
-                units.postpone(cost - taken, at, self.period, self.most_periods());
+                let until = at + self.period;
+                let taken = units.take(cost, at, until);
+                units.postpone(cost - taken, at, self.period, self.most_periods(), || found.lives_on(id));
                 if found.lives_on(id) {
                     return;
                 }
+                units.give_back(taken, until, || true);
             }
         }
     }
@@ -243,19 +245,20 @@ impl Log {
     pub(super) fn refund(&self, id: u64, cost: u64, now: u64) {
         if let Some(found) = self.table.find_live(id) {
             let at = self.last(found.state()).max(now);
-            self.units(found.position()).free_newest(cost, at, self.period);
+            self.units(found.position()).free_newest(cost, at, self.period, || found.lives_on(id));
         }
     }
 
     pub(super) fn undo(&self, id: u64, charged: &Decision, _now: u64) {
         if let Some(found) = self.table.find_live(id) {
-            self.units(found.position()).give_back(charged.granted(), charged.state() + self.period);
+            let until = charged.state() + self.period;
+            self.units(found.position()).give_back(charged.granted(), until, || found.lives_on(id));
         }
     }
 
     pub(super) fn forget(&self, id: u64, _now: u64) {
         if let Some(found) = self.table.find_live(id) {
-            self.units(found.position()).free_all();
+            self.units(found.position()).change(u64::MAX, || found.lives_on(id), |until| (until > 0).then_some(0));
         }
     }
 
@@ -328,13 +331,17 @@ impl<'a> Units<'a> {
     }
 
     /// Changes up to `count` units by `change`, which leaves a unit alone by `None`, and tells how many it were.
-    fn change(self, count: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
+    ///
+    /// Only while they are `ours`, which is asked after each look at a unit. Clearing a displaced slot comes between that
+    /// look and the swap, or it does not: then the swap hits a unit of this key, or none.
+    fn change(self, count: u64, ours: impl Fn() -> bool, change: impl Fn(u64) -> Option<u64>) -> u64 {
         let mut changed = 0;
         for (unit, until) in self.each() {
             if changed == count {
                 break;
             }
             if let Some(new) = change(until)
+                && ours()
                 && Self::swap(unit, until, new)
             {
                 changed += 1;
@@ -343,19 +350,20 @@ impl<'a> Units<'a> {
         changed
     }
 
-    /// Takes up to `count` units that are free at `at`, and tells how many it were.
+    /// Takes up to `count` units that are free at `at`, and tells how many it were. A free unit looks the same whosever it
+    /// is, so whether they are one's own is to be asked afterwards.
     fn take(self, count: u64, at: u64, until: u64) -> u64 {
-        self.change(count, |old| (old <= at).then_some(until))
+        self.change(count, || true, |old| (old <= at).then_some(until))
     }
 
     /// Frees `count` of the units that were taken until `until`. Of units alike it does not matter whose are freed.
-    fn give_back(self, count: u64, until: u64) {
-        self.change(count, |old| (old == until).then_some(0));
+    fn give_back(self, count: u64, until: u64, ours: impl Fn() -> bool) {
+        self.change(count, ours, |old| (old == until).then_some(0));
     }
 
     /// Takes `count` units once more for a period after that for which they are taken, the soonest free first, as far as
     /// the table keeps the entry.
-    fn postpone(self, count: u64, at: u64, period: u64, most_periods: u64) {
+    fn postpone(self, count: u64, at: u64, period: u64, most_periods: u64, ours: impl Fn() -> bool) {
         let last = at.saturating_add(most_periods.saturating_mul(period));
         let mut left = count;
         while left > 0 {
@@ -365,9 +373,9 @@ impl<'a> Units<'a> {
             let round = left.min(self.count(|until| until.max(at) < end));
             let up_to = self.when_free(round, at, end);
             let later = |until: u64| Some(until.max(at).saturating_add(period)).filter(|&later| later <= last);
-            let changed = self.change(round, |until| if until.max(at) < up_to { later(until) } else { None });
+            let changed = self.change(round, &ours, |until| if until.max(at) < up_to { later(until) } else { None });
             let changed = changed
-                + self.change(round - changed, |until| if until.max(at) == up_to { later(until) } else { None });
+                + self.change(round - changed, &ours, |until| if until.max(at) == up_to { later(until) } else { None });
             if changed == 0 {
                 return;
             }
@@ -376,7 +384,7 @@ impl<'a> Units<'a> {
     }
 
     /// Frees the `count` units that were taken last, or takes a period off those that are taken for several.
-    fn free_newest(self, count: u64, at: u64, period: u64) {
+    fn free_newest(self, count: u64, at: u64, period: u64, ours: impl Fn() -> bool) {
         let mut left = count;
         while left > 0 {
             // All that are free within a period of the last come before any of them comes a second time.
@@ -385,9 +393,9 @@ impl<'a> Units<'a> {
             let round = left.min(self.count(|until| until > begin));
             let from = self.when_free((self.0.len() as u64 + 1).saturating_sub(round), at, latest);
             let freed = |until: u64| Some(if until > at + period { until - period } else { 0 });
-            let changed = self.change(round, |until| if until > from { freed(until) } else { None });
+            let changed = self.change(round, &ours, |until| if until > from { freed(until) } else { None });
             let changed =
-                changed + self.change(round - changed, |until| if until == from { freed(until) } else { None });
+                changed + self.change(round - changed, &ours, |until| if until == from { freed(until) } else { None });
             if changed == 0 {
                 return;
             }

@@ -168,3 +168,32 @@ fn resets_against_checks() {
         against_a_check(algorithm, 2, |ledger| ledger.forget(1, 0));
     }
 }
+
+/// Does something to key 1 while key 3 displaces it (key 2 has used more): key 3 is given and charged nothing by that.
+fn against_a_displacement(preemptions: usize, deed: fn(&Ledger)) {
+    model(preemptions, move || {
+        let log = ledger(Algorithm::SlidingWindowLog, 2);
+        assert_eq!(check(&log, 1, 0), 1);
+        assert_eq!(log.decide_at(2, 2, 0).granted(), 2);
+        let other = Arc::clone(&log);
+        let thread = thread::spawn(move || deed(&other));
+        // At another moment, for units of the same nanosecond are alike.
+        let granted = check(&log, 3, 1);
+        thread.join().unwrap();
+        let left = log.look(3, 1, 1).remaining();
+        // It may be refused for what is in flight; and displaced in turn by key 1, it has used nothing.
+        let displaced = left == 2 && log.look(1, 1, 1).remaining() < 2;
+        assert!(left == 2 - granted || displaced, "{left} after {granted}");
+    });
+}
+
+#[test]
+fn refunds_and_resets_against_a_displacement() {
+    against_a_displacement(2, |log| log.refund(1, 1, 0));
+    against_a_displacement(1, |log| log.forget(1, 0));
+}
+
+#[test]
+fn debts_against_a_displacement() {
+    against_a_displacement(1, |log| log.force(1, 2, 0));
+}
