@@ -89,8 +89,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         self.decide(self.hasher.hash_one(key), 1)
     }
 
-    /// Takes `cost` units from the budget of `key`, all or none. A cost of 0 is allowed, takes nothing and leaves no
-    /// trace.
+    /// Takes `cost` units from the budget of `key`, all or none. A cost of 0 is allowed (unless the key is blocked), takes
+    /// nothing and leaves no trace.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     }
 
     /// Refuses everything to `key` for `duration` from now on, or for longer if it is blocked for longer already. What it
-    /// has used is not touched.
+    /// has used is not touched. A duration of zero does nothing.
     ///
     /// There is room for one blocked key in 64 of the capacity; beyond that the one that would be let go first
     /// of those in its way makes room.

@@ -357,7 +357,10 @@ impl Subject {
             }
             Said::Block(nanos) => {
                 self.limiter.block(key, Duration::from_nanos(nanos));
-                self.blocked_until = self.blocked_until.max(self.now + i128::from(nanos));
+                // For no time at all is no block.
+                if nanos > 0 {
+                    self.blocked_until = self.blocked_until.max(self.now + i128::from(nanos));
+                }
             }
             Said::Peek => {
                 let decision = self.limiter.peek(key);
