@@ -5,9 +5,11 @@
 
 mod bucket;
 mod fixed_window;
+mod repaced;
 mod sliding_window_counter;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod windows;
 
 use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
@@ -15,7 +17,9 @@ use crate::timeline::Timeline;
 
 use bucket::Bucket;
 use fixed_window::FixedWindow;
+use repaced::Repaced;
 use sliding_window_counter::SlidingWindowCounter;
+use windows::Windows;
 
 /// The bits that a state may use; the other two of a word belong to the table.
 pub(crate) const STATE_BITS: u32 = 62;
@@ -36,6 +40,8 @@ pub(crate) trait Cell {
     fn force(&self, state: u64, now: u64, cost: u64) -> u64;
 
     /// The state with `cost` units given back, never above full.
+    ///
+    /// What is charged and given back before it has begun to come back leaves no trace.
     fn refund(&self, state: u64, now: u64, cost: u64) -> u64;
 
     /// The state without a charge of `cost` that led to the state `charged` a moment ago, as if it had never been. If so
@@ -63,10 +69,15 @@ pub(crate) trait Cell {
     }
 }
 
+/// A policy in words, the first of which says in its lowest bits which algorithm it is of.
+pub(crate) type Words = [u64; 7];
+
 /// A quota made ready to decide: all numbers in the units of the cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Policy {
     Bucket(Bucket),
+    /// A bucket of which the quota has been changed.
+    Repaced(Repaced),
     FixedWindow(FixedWindow),
     SlidingWindowCounter(SlidingWindowCounter),
 }
@@ -76,6 +87,7 @@ macro_rules! ask {
     ($policy:expr, $cell:ident => $question:expr) => {
         match $policy {
             Policy::Bucket($cell) => $question,
+            Policy::Repaced($cell) => $question,
             Policy::FixedWindow($cell) => $question,
             Policy::SlidingWindowCounter($cell) => $question,
         }
@@ -87,8 +99,8 @@ impl Policy {
     /// Gives nothing, ever.
     pub(crate) const NOTHING: Self = Self::Bucket(Bucket::EMPTY);
 
-    /// A policy whose states have at most `bits` bits. Fails if they do not fit: those of windows need [`STATE_BITS`], and
-    /// a log is no state of one word at all.
+    /// A policy whose states have at most `bits` bits. Fails if they do not fit, as a log, which is no state of one word at
+    /// all.
     pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
         let longest = (1 << STATE_BITS) - 2;
         if !quota.algorithm().takes_burst() && timeline.end() > longest {
@@ -96,12 +108,77 @@ impl Policy {
         }
         Ok(match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::Bucket(Bucket::new(quota, timeline, bits)?),
-            Algorithm::FixedWindow if bits == STATE_BITS => Self::FixedWindow(FixedWindow::new(quota, timeline)?),
-            Algorithm::SlidingWindowCounter if bits == STATE_BITS => {
-                Self::SlidingWindowCounter(SlidingWindowCounter::new(quota, timeline)?)
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, timeline, bits)?),
+            Algorithm::SlidingWindowCounter => {
+                Self::SlidingWindowCounter(SlidingWindowCounter::new(quota, timeline, bits)?)
             }
-            algorithm => return Err(BuildError::NotCompact { algorithm }),
+            algorithm @ Algorithm::SlidingWindowLog => return Err(BuildError::OtherAlgorithm { algorithm }),
         })
+    }
+
+    /// The policy of another quota from `now` on, for the same states: what they owe, they owe in units.
+    pub(crate) fn changed(&self, quota: &Quota, timeline: &Timeline, now: u64) -> Result<Self, BuildError> {
+        let is_bucket = matches!(self, Self::Bucket(_) | Self::Repaced(_));
+        match (self, quota.algorithm()) {
+            (Self::Bucket(bucket), _) if is_bucket && quota.algorithm().takes_burst() => {
+                bucket.repaced(quota, now).map(Self::Repaced)
+            }
+            (Self::Repaced(bucket), _) if is_bucket && quota.algorithm().takes_burst() => {
+                bucket.repaced(quota, now).map(Self::Repaced)
+            }
+            (Self::FixedWindow(window), Algorithm::FixedWindow) => {
+                window.changed(quota, timeline, now).map(Self::FixedWindow)
+            }
+            (Self::SlidingWindowCounter(window), Algorithm::SlidingWindowCounter) => {
+                window.changed(quota, timeline, now).map(Self::SlidingWindowCounter)
+            }
+            (_, algorithm) => Err(BuildError::OtherAlgorithm { algorithm }),
+        }
+    }
+
+    /// All there is to it, in words that can be put into atomics.
+    pub(crate) fn to_words(self) -> Words {
+        match self {
+            Self::Bucket(cell) => cell.to_words(0),
+            Self::Repaced(cell) => cell.to_words(1),
+            Self::FixedWindow(cell) => cell.to_words(2),
+            Self::SlidingWindowCounter(cell) => cell.to_words(3),
+        }
+    }
+
+    /// The policy that was put into words.
+    pub(crate) fn from_words(words: Words) -> Self {
+        match words[0] & 3 {
+            0 => Self::Bucket(Bucket::from_words(words)),
+            1 => Self::Repaced(Repaced::from_words(words)),
+            2 => Self::FixedWindow(FixedWindow::from_words(words)),
+            _ => Self::SlidingWindowCounter(SlidingWindowCounter::from_words(words)),
+        }
+    }
+
+    /// The state of another policy as one of this: it owes as many units.
+    pub(crate) fn convert(&self, other: &Self, state: u64, now: u64) -> u64 {
+        let ticks = |policy: &Self| match policy {
+            Self::Bucket(bucket) => Some(bucket.interval()),
+            Self::Repaced(bucket) => Some(bucket.interval()),
+            _ => None,
+        };
+        let debt = ask!(other, cell => cell.debt(state, now));
+        if debt == 0 {
+            return NEW;
+        }
+        let from = ticks(other).unwrap_or(1);
+        match self {
+            // Of two buckets, not even a part of a unit is lost.
+            Self::Bucket(bucket) => bucket.owing(now, scaled(debt, bucket.interval(), from)),
+            Self::Repaced(bucket) => bucket.owing(now, scaled(debt, bucket.interval(), from)),
+            windows => windows.force(NEW, now, debt.div_ceil(from)),
+        }
+    }
+
+    /// The moment from which on the state is idle.
+    pub(crate) fn idle_at(&self, state: u64, now: u64) -> u64 {
+        ask!(self, cell => cell.idle_at(state, now))
     }
 
     #[inline]
@@ -145,7 +222,7 @@ impl Policy {
 
     /// The nanoseconds until the state is idle.
     pub(crate) fn reset_after(&self, state: u64, now: u64) -> u64 {
-        ask!(self, cell => cell.idle_at(state, now)).saturating_sub(now)
+        self.idle_at(state, now).saturating_sub(now)
     }
 }
 
@@ -154,30 +231,8 @@ pub(crate) const fn bits_for(largest: u64) -> u32 {
     u64::BITS - largest.leading_zeros()
 }
 
-/// Numbers windows of `period` nanoseconds on a timeline so that they begin at multiples of the period on the clock.
-#[derive(Clone, Copy, Debug)]
-struct Windows {
-    period: u64,
-    /// How far into a window the timeline begins.
-    phase: u64,
-}
-
-impl Windows {
-    fn new(period: u64, timeline: &Timeline) -> Self {
-        Self { period, phase: timeline.zero() % period }
-    }
-
-    /// The window of the moment `now`, and how far into it that is.
-    #[inline]
-    fn locate(&self, now: u64) -> (u64, u64) {
-        // No overflow: both are below 2^63.
-        let since = now + self.phase;
-        (since / self.period, since % self.period)
-    }
-
-    /// The moment `elapsed` nanoseconds into window `index`. A moment before the timeline counts as its beginning.
-    fn moment(&self, index: u64, elapsed: u64) -> u64 {
-        let at = u128::from(index) * u128::from(self.period) + u128::from(elapsed);
-        u64::try_from(at.saturating_sub(u128::from(self.phase))).unwrap_or(u64::MAX)
-    }
+/// `number * numerator / denominator`, rounded up, at most `u64::MAX`.
+fn scaled(number: u64, numerator: u64, denominator: u64) -> u64 {
+    let scaled = (u128::from(number) * u128::from(numerator)).div_ceil(u128::from(denominator));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }

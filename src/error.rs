@@ -41,6 +41,24 @@ pub enum BuildError {
         /// The algorithm that was asked for.
         algorithm: Algorithm,
     },
+    /// A quota can be changed for another of the same algorithm only, where token and leaky bucket are one; and a
+    /// [sliding-window log](Algorithm::SlidingWindowLog) neither be changed nor share a table with other quotas.
+    OtherAlgorithm {
+        /// The algorithm that was asked for.
+        algorithm: Algorithm,
+    },
+    /// The states of a running limiter have no room for this quota; see [`Limiter::set_quota`](crate::Limiter::set_quota).
+    OutOfReach {
+        /// The quota that was asked for.
+        quota: Quota,
+    },
+    /// There is no quota at this place.
+    NoSuchQuota {
+        /// The place that was asked for.
+        index: usize,
+        /// How many quotas there are.
+        count: usize,
+    },
     /// The capacity is zero.
     ZeroCapacity,
     /// The table would be larger than the address space allows, or the machine has not enough memory for it.
@@ -83,6 +101,16 @@ impl fmt::Display for BuildError {
                     "{algorithm} does not fit into compact memory; use token-bucket or leaky-bucket, or exact memory"
                 )
             }
+            Self::OtherAlgorithm { algorithm } => {
+                write!(f, "{algorithm} cannot go on with states of another algorithm; build a limiter for it")
+            }
+            Self::OutOfReach { quota } => write!(
+                f,
+                "{quota} is too far from the quota for which the states of the keys were laid out; build a limiter for it"
+            ),
+            Self::NoSuchQuota { index, count } => {
+                write!(f, "there is no quota {index}: the limiter has {count}, counted from 0")
+            }
             Self::ZeroCapacity => f.write_str("the capacity is 0 keys; it must be at least 1"),
             Self::OutOfMemory { capacity } => {
                 write!(
@@ -121,3 +149,53 @@ impl fmt::Display for CostError {
 }
 
 impl Error for CostError {}
+
+/// Why a check by a quota of its own was not decided. Nothing was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The cost is more than the quota can ever give.
+    Cost(CostError),
+    /// The quota is impossible, or does not fit the states of the limiter.
+    Quota(BuildError),
+    /// The limiter has no room for one more quota.
+    TooManyQuotas {
+        /// The quota that was asked for.
+        quota: Quota,
+    },
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cost(error) => error.fmt(f),
+            Self::Quota(error) => error.fmt(f),
+            Self::TooManyQuotas { quota } => write!(
+                f,
+                "no room for the quota {quota} besides those seen before; build the limiter with a larger number of other_quotas"
+            ),
+        }
+    }
+}
+
+impl Error for CheckError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Cost(error) => Some(error),
+            Self::Quota(error) => Some(error),
+            Self::TooManyQuotas { .. } => None,
+        }
+    }
+}
+
+impl From<CostError> for CheckError {
+    fn from(error: CostError) -> Self {
+        Self::Cost(error)
+    }
+}
+
+impl From<BuildError> for CheckError {
+    fn from(error: BuildError) -> Self {
+        Self::Quota(error)
+    }
+}

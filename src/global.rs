@@ -6,12 +6,13 @@ mod single;
 use std::fmt;
 use std::time::Duration;
 
-use crate::cell::{Policy, STATE_BITS};
+use crate::cell::STATE_BITS;
 use crate::clock::{Clock, PreciseClock};
 use crate::decision::Decision;
 use crate::error::{BuildError, CostError};
 use crate::ledger::{Ledger, Room};
 use crate::quota::{Algorithm, Quota};
+use crate::terms::{FIRST, Terms};
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
 use crate::together::Limit;
 use crate::together::sealed::Parts;
@@ -36,7 +37,6 @@ use single::Single;
 pub struct GlobalLimiter<C = PreciseClock> {
     kept: Kept,
     timeline: Timeline,
-    quota: Quota,
     clock: C,
     leases: Option<Leases>,
 }
@@ -56,6 +56,12 @@ macro_rules! with {
         match $kept {
             Kept::Cell(cell) => cell.$method($($argument),*),
             Kept::Log(ledger) => ledger.$method(ONE_KEY, $($argument),*),
+        }
+    };
+    ($kept:expr, by $number:expr, $method:ident($($argument:expr),*)) => {
+        match $kept {
+            Kept::Cell(cell) => cell.$method($($argument),*),
+            Kept::Log(ledger) => ledger.$method($number, ONE_KEY, $($argument),*),
         }
     };
 }
@@ -95,9 +101,9 @@ impl<C: Clock> GlobalLimiter<C> {
         quota.validate()?;
         let kept = match quota.algorithm() {
             Algorithm::SlidingWindowLog => Kept::Log(Box::new(Ledger::new(&quota, &timeline, Room::FOR_ONE)?)),
-            _ => Kept::Cell(Single::new(Policy::new(&quota, &timeline, STATE_BITS)?)),
+            _ => Kept::Cell(Single::new(Terms::new(&quota, &timeline, STATE_BITS, 0)?)),
         };
-        Ok(Self { kept, timeline, quota, clock, leases: None })
+        Ok(Self { kept, timeline, clock, leases: None })
     }
 
     /// Lets each thread take `units` at a time and spend them by itself, so that threads hardly ever meet at the one
@@ -183,10 +189,37 @@ impl<C: Clock> GlobalLimiter<C> {
         with!(&self.kept, forget(self.now()));
     }
 
-    /// The quota.
+    /// Changes the quota while the limiter runs: what is owed stays owed, in units; see
+    /// [`Limiter::set_quota`](crate::Limiter::set_quota). What threads have leased they keep.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] if the quota is impossible, of another algorithm, or too far from the old one. Nothing is changed
+    /// then.
+    ///
+    /// ```
+    /// use tollgate::{GlobalLimiter, Quota};
+    ///
+    /// let upstream = GlobalLimiter::new(Quota::per_minute(10))?;
+    /// assert_eq!(upstream.check_n(4)?.remaining(), 6);
+    /// upstream.set_quota(&Quota::per_minute(100))?;
+    /// assert_eq!(upstream.peek().remaining(), 96);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_quota(&self, quota: &Quota) -> Result<(), BuildError> {
+        match &self.kept {
+            Kept::Cell(cell) => cell.terms().set(quota, self.now()),
+            Kept::Log(ledger) => ledger.set_quota(quota, self.now()),
+        }
+    }
+
+    /// The quota as it stands.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        self.quota
+        match &self.kept {
+            Kept::Cell(cell) => cell.terms().quota(),
+            Kept::Log(ledger) => ledger.quota(),
+        }
     }
 
     #[inline]
@@ -199,7 +232,7 @@ impl<C: Clock> GlobalLimiter<C> {
 
     #[inline]
     fn take(&self, cost: u64, now: u64) -> Decision {
-        with!(&self.kept, decide_at(cost, now))
+        with!(&self.kept, by FIRST, decide_at(cost, now))
     }
 
     #[inline(never)]
@@ -242,7 +275,7 @@ impl<C: Clock> GlobalLimiter<C> {
     fn limit(&self) -> u64 {
         match &self.kept {
             Kept::Cell(cell) => cell.limit(),
-            Kept::Log(ledger) => ledger.limit(),
+            Kept::Log(ledger) => ledger.limit(FIRST),
         }
     }
 
@@ -252,7 +285,7 @@ impl<C: Clock> GlobalLimiter<C> {
     }
 
     fn look(&self, cost: u64) -> Decision {
-        with!(&self.kept, look(cost, self.now()))
+        with!(&self.kept, by FIRST, look(cost, self.now()))
     }
 }
 
@@ -271,7 +304,7 @@ impl<C: Clock> Parts for GlobalLimiter<C> {
     }
 
     fn undo(&self, _part: usize, charged: &Decision) {
-        with!(&self.kept, undo(charged, self.now()));
+        with!(&self.kept, by FIRST, undo(charged, self.now()));
     }
 
     fn blocked(&self, _cost: u64) -> Option<Decision> {
@@ -286,7 +319,7 @@ impl<C: Clock> Limit for GlobalLimiter<C> {}
 impl<C: Clock> fmt::Debug for GlobalLimiter<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GlobalLimiter")
-            .field("quota", &format_args!("{}", self.quota))
+            .field("quota", &format_args!("{}", self.quota()))
             .field("peek", &self.peek())
             .finish_non_exhaustive()
     }

@@ -14,6 +14,7 @@ use crate::ledger::{Ledger, Memory, Room, WhenFull};
 use crate::quota::Quota;
 use crate::table::{Event, Stats};
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
+use crate::terms::FIRST;
 use crate::together::{self, Share};
 
 /// A quota for each client address, and others for the networks around it, decided as one: whoever has a /48 of IPv6 can
@@ -40,7 +41,6 @@ use crate::together::{self, Share};
 /// ```
 pub struct IpLimiter<C = PreciseClock, S = RandomState> {
     tiers: Box<[Tier]>,
-    limit: u64,
     timeline: Timeline,
     clock: C,
     hasher: S,
@@ -50,7 +50,6 @@ pub struct IpLimiter<C = PreciseClock, S = RandomState> {
 #[derive(Debug)]
 struct Tier {
     prefix: IpPrefix,
-    quota: Quota,
     ledger: Ledger,
 }
 
@@ -59,7 +58,7 @@ impl IpLimiter {
     pub fn builder(quota: Quota) -> IpLimiterBuilder {
         IpLimiterBuilder {
             tiers: vec![(IpPrefix::default(), quota)],
-            room: Room { capacity: 100_000, memory: Memory::Exact, shards: 64, when_full: WhenFull::default() },
+            room: Room { capacity: 100_000, memory: Memory::Exact, shards: 64, when_full: WhenFull::default(), others: 0 },
             clock: PreciseClock::new(),
         }
     }
@@ -78,8 +77,9 @@ impl<C: Clock, S: BuildHasher> IpLimiter<C, S> {
     ///
     /// A [`CostError`] if the cost is more than one of the quotas can ever give at once. Nothing is taken then.
     pub fn check_n(&self, address: IpAddr, cost: u64) -> Result<Decision, CostError> {
-        if cost > self.limit {
-            return Err(CostError { cost, limit: self.limit });
+        let limit = self.tiers.iter().map(|tier| tier.ledger.limit(FIRST)).min().unwrap_or(0);
+        if cost > limit {
+            return Err(CostError { cost, limit });
         }
         Ok(self.decide(address, cost))
     }
@@ -123,7 +123,7 @@ impl<C: Clock, S: BuildHasher> IpLimiter<C, S> {
 
     fn share(&self, index: usize, address: IpAddr, now: u64) -> Option<Share<'_>> {
         let tier = self.tiers.get(index)?;
-        Some(Share { ledger: &tier.ledger, id: self.id(tier, address), now })
+        Some(Share { ledger: &tier.ledger, number: FIRST, id: self.id(tier, address), now })
     }
 
     fn shares(&self, address: IpAddr) -> impl Iterator<Item = Share<'_>> {
@@ -144,7 +144,20 @@ impl<C: Clock, S: BuildHasher> IpLimiter<C, S> {
 
     /// How much of an address each quota is for, in the order of [`Decision::quota_index`].
     pub fn tiers(&self) -> impl Iterator<Item = (IpPrefix, Quota)> {
-        self.tiers.iter().map(|tier| (tier.prefix, tier.quota))
+        self.tiers.iter().map(|tier| (tier.prefix, tier.ledger.quota()))
+    }
+
+    /// Changes the quota of the tier at this place while the limiter runs; see
+    /// [`Limiter::set_quota`](crate::Limiter::set_quota).
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] if there is no such tier, or if the quota is impossible, of another algorithm, or too far from the
+    /// old one. Nothing is changed then.
+    pub fn set_quota_at(&self, index: usize, quota: &Quota) -> Result<(), BuildError> {
+        let count = self.tiers.len();
+        let tier = self.tiers.get(index).ok_or(BuildError::NoSuchQuota { index, count })?;
+        tier.ledger.set_quota(quota, self.now())
     }
 
     /// The bytes that it occupies, all told.
@@ -217,9 +230,8 @@ impl<C: Clock> IpLimiterBuilder<C> {
             return Err(BuildError::ZeroCapacity);
         }
         let timeline = Timeline::new(clock.now(), DEFAULT_HORIZON);
-        let tier = |(prefix, quota)| Ok(Tier { prefix, quota, ledger: Ledger::new(&quota, &timeline, room)? });
+        let tier = |(prefix, quota)| Ok(Tier { prefix, ledger: Ledger::new(&quota, &timeline, room)? });
         let tiers = tiers.into_iter().map(tier).collect::<Result<Box<[_]>, BuildError>>()?;
-        let limit = tiers.iter().map(|tier| tier.ledger.limit()).min().unwrap_or(0);
-        Ok(IpLimiter { tiers, limit, timeline, clock, hasher: RandomState::new() })
+        Ok(IpLimiter { tiers, timeline, clock, hasher: RandomState::new() })
     }
 }

@@ -9,6 +9,7 @@ use crate::decision::Decision;
 use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
 use crate::table::{CompactSet, ExactSet, Shards};
+use crate::terms::Terms;
 use crate::timeline::Timeline;
 
 use cells::Cells;
@@ -64,12 +65,14 @@ pub(crate) struct Room {
     pub(crate) memory: Memory,
     pub(crate) shards: usize,
     pub(crate) when_full: WhenFull,
+    /// How many quotas there may be besides the first.
+    pub(crate) others: u8,
 }
 
 impl Room {
     /// For a single key.
     pub(crate) const FOR_ONE: Self =
-        Self { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::Refuse };
+        Self { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::Refuse, others: 0 };
 }
 
 #[derive(Debug)]
@@ -95,16 +98,54 @@ impl Ledger {
     pub(crate) fn new(quota: &Quota, timeline: &Timeline, room: Room) -> Result<Self, BuildError> {
         quota.validate()?;
         Ok(match (room.memory, quota.algorithm()) {
-            (Memory::Exact, Algorithm::SlidingWindowLog) => Self::Log(Log::new(quota, timeline, room)?),
+            (Memory::Exact, Algorithm::SlidingWindowLog) if room.others == 0 => Self::Log(Log::new(quota, timeline, room)?),
             (Memory::Exact, _) => Self::Exact(Cells::new(quota, timeline, room)?),
+            (Memory::Compact, algorithm) if !algorithm.takes_burst() => return Err(BuildError::NotCompact { algorithm }),
             (Memory::Compact, _) => Self::Compact(Cells::new(quota, timeline, room)?),
         })
     }
 
-    /// The most units that it gives at once.
+    /// The quotas by which its keys are checked. A log has its own only, for good.
     #[inline]
-    pub(crate) fn limit(&self) -> u64 {
-        with!(self, kept => kept.limit())
+    pub(crate) fn terms(&self) -> Option<&Terms> {
+        match self {
+            Self::Exact(cells) => Some(cells.terms()),
+            Self::Compact(cells) => Some(cells.terms()),
+            Self::Log(_) => None,
+        }
+    }
+
+    /// The first quota.
+    pub(crate) fn quota(&self) -> Quota {
+        match self {
+            Self::Log(log) => log.quota(),
+            Self::Exact(cells) => cells.terms().quota(),
+            Self::Compact(cells) => cells.terms().quota(),
+        }
+    }
+
+    /// Makes `quota` the first from `now` on.
+    pub(crate) fn set_quota(&self, quota: &Quota, now: u64) -> Result<(), BuildError> {
+        let only_for_cells = BuildError::OtherAlgorithm { algorithm: quota.algorithm() };
+        self.terms().ok_or(only_for_cells)?.set(quota, now)
+    }
+
+    /// The number of a quota by which some keys are checked instead of the first; `None` if there is no room for it.
+    pub(crate) fn number(&self, quota: &Quota) -> Result<Option<usize>, BuildError> {
+        match self.terms() {
+            Some(terms) => terms.number(quota),
+            None => Ok((self.quota() == *quota).then_some(0)),
+        }
+    }
+
+    /// The most units that it gives at once, by the quota of this number.
+    #[inline]
+    pub(crate) fn limit(&self, number: usize) -> u64 {
+        match self {
+            Self::Log(log) => log.limit(),
+            Self::Exact(cells) => cells.terms().limit(number),
+            Self::Compact(cells) => cells.terms().limit(number),
+        }
     }
 
     /// Asks the processor for all that a check of `id` is likely to need.
@@ -119,10 +160,11 @@ impl Ledger {
         with!(self, kept => kept.decide(id, cost, now))
     }
 
-    /// Charges `id` at the moment `now`, without asking for the memory first, and without counting.
+    /// Charges `id` at the moment `now` by the quota of this number, without asking for the memory first, and without
+    /// counting.
     #[inline]
-    pub(crate) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
-        with!(self, kept => kept.decide_at(id, cost, now))
+    pub(crate) fn decide_at(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
+        with!(self, kept => kept.decide_at(number, id, cost, now))
     }
 
     /// Charges a unit to each of `ids`, whose memory has been asked for, and tells how many were allowed, without counting.
@@ -131,8 +173,8 @@ impl Ledger {
     }
 
     /// What charging `id` would come to.
-    pub(crate) fn look(&self, id: u64, cost: u64, now: u64) -> Decision {
-        with!(self, kept => kept.look(id, cost, now))
+    pub(crate) fn look(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
+        with!(self, kept => kept.look(number, id, cost, now))
     }
 
     /// Charges `id` whether there is room or not, unless it is new and the table has no room for it.
@@ -148,8 +190,8 @@ impl Ledger {
     }
 
     /// Takes back what was charged to `id` a moment ago by `charged`, as if it had never been.
-    pub(crate) fn undo(&self, id: u64, charged: &Decision, now: u64) {
-        with!(self, kept => kept.undo(id, charged, now));
+    pub(crate) fn undo(&self, number: usize, id: u64, charged: &Decision, now: u64) {
+        with!(self, kept => kept.undo(number, id, charged, now));
     }
 
     /// Forgets what `id` has used.

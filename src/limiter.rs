@@ -3,6 +3,7 @@
 
 mod builder;
 mod penalties;
+mod quotas;
 mod sweeper;
 
 use std::borrow::Borrow;
@@ -19,6 +20,7 @@ use crate::error::CostError;
 use crate::ledger::{Ledger, WhenFull};
 use crate::quota::Quota;
 use crate::table::{Event, Stats};
+use crate::terms::FIRST;
 use crate::timeline::Timeline;
 use crate::together::sealed::Parts;
 use crate::together::{self, Limit, Part, Share};
@@ -60,7 +62,6 @@ pub struct Limiter<K: ?Sized, C = PreciseClock, S = RandomState> {
     more: Box<[Ledger]>,
     penalties: Penalties,
     timeline: Timeline,
-    quotas: Box<[Quota]>,
     capacity: usize,
     when_full: WhenFull,
     clock: C,
@@ -112,10 +113,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let limit = self.limit();
-        if cost > limit {
-            return Err(CostError { cost, limit });
-        }
+        self.possible(FIRST, cost)?;
         let id = self.hasher.hash_one(key);
         Ok(if cost == 0 { self.look(id, 0) } else { self.decide(id, cost) })
     }
@@ -290,10 +288,17 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         self.decide_many(ids, decisions)
     }
 
-    /// The most units that all of its quotas give at once.
+    /// The most units that all of its quotas give at once, with that of this number as the first.
     #[inline]
-    fn limit(&self) -> u64 {
-        self.ledgers().map(Ledger::limit).min().unwrap_or(0)
+    fn limit(&self, number: usize) -> u64 {
+        self.more.iter().map(|ledger| ledger.limit(FIRST)).fold(self.first.limit(number), u64::min)
+    }
+
+    /// Whether they can ever give as much.
+    #[inline]
+    fn possible(&self, number: usize, cost: u64) -> Result<(), CostError> {
+        let limit = self.limit(number);
+        if cost > limit { Err(CostError { cost, limit }) } else { Ok(()) }
     }
 
     #[inline]
@@ -301,55 +306,58 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         std::iter::once(&self.first).chain(&self.more)
     }
 
-    fn share(&self, index: usize, id: u64, now: u64) -> Option<Share<'_>> {
-        let ledger = if index == 0 { &self.first } else { self.more.get(index - 1)? };
-        Some(Share { ledger, id, now })
+    /// The quota at this place, of which the first is that of the `number`.
+    fn share(&self, index: usize, number: usize, id: u64, now: u64) -> Option<Share<'_>> {
+        Some(match index.checked_sub(1) {
+            None => Share { ledger: &self.first, number, id, now },
+            Some(index) => Share { ledger: self.more.get(index)?, number: FIRST, id, now },
+        })
     }
 
     #[inline]
     fn decide(&self, id: u64, cost: u64) -> Decision {
         if !self.more.is_empty() || self.penalties.matter() {
-            return self.decide_at(id, cost, self.now());
+            return self.decide_at(FIRST, id, cost, self.now());
         }
         self.first.decide(id, cost, || self.now())
     }
 
     /// Decides, and counts what was decided.
     #[inline(never)]
-    fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+    fn decide_at(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
         let decision = match self.blocked(id, cost, now) {
             Some(refusal) => refusal,
-            None if self.more.is_empty() => self.first.decide_at(id, cost, now),
-            None => together::decide(|index| self.share(index, id, now), cost),
+            None if self.more.is_empty() => self.first.decide_at(number, id, cost, now),
+            None => together::decide(|index| self.share(index, number, id, now), cost),
         };
         self.count(id, &decision, now);
         decision
     }
 
     #[inline]
-    fn look_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+    fn look_at(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
         if self.more.is_empty() && !self.penalties.matter() {
-            return self.first.look(id, cost, now);
+            return self.first.look(number, id, cost, now);
         }
-        self.look_at_all(id, cost, now)
+        self.look_at_all(number, id, cost, now)
     }
 
     #[inline(never)]
-    fn look_at_all(&self, id: u64, cost: u64, now: u64) -> Decision {
+    fn look_at_all(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
         match self.blocked(id, cost, now) {
             Some(refusal) => refusal,
-            None => together::look(|index| self.share(index, id, now), cost),
+            None => together::look(|index| self.share(index, number, id, now), cost),
         }
     }
 
     fn look(&self, id: u64, cost: u64) -> Decision {
-        self.look_at(id, cost, self.now())
+        self.look_at(FIRST, id, cost, self.now())
     }
 
     /// The refusal of a key that is blocked.
     fn blocked(&self, id: u64, cost: u64, now: u64) -> Option<Decision> {
         let until = self.penalties.blocked_until(id, now)?;
-        Some(Decision::of_blocked(self.limit(), until - now, now, cost))
+        Some(Decision::of_blocked(self.limit(FIRST), until - now, now, cost))
     }
 
     fn count(&self, id: u64, decision: &Decision, now: u64) {
@@ -381,7 +389,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
             if plain {
                 allowed += self.first.decide_batch(ids, now, decisions);
             } else {
-                decisions.iter_mut().zip(ids).for_each(|(decision, &id)| *decision = self.decide_at(id, 1, now));
+                decisions.iter_mut().zip(ids).for_each(|(decision, &id)| *decision = self.decide_at(FIRST, id, 1, now));
             }
             checked += fetched;
         }
@@ -444,19 +452,12 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let ledgers = self.ledgers().map(Ledger::memory_bytes).sum::<usize>();
-        let slices = size_of_val(&*self.more) + size_of_val(&*self.quotas);
-        size_of::<Self>() + slices + ledgers + self.penalties.memory_bytes()
+        size_of::<Self>() + size_of_val(&*self.more) + ledgers + self.penalties.memory_bytes()
     }
 
     /// What it has done since it was built. Exact while no other thread is in a check.
     pub fn stats(&self) -> Stats {
         self.ledgers().map(|ledger| ledger.shards().stats()).fold(Stats::default(), Stats::plus)
-    }
-
-    /// The quotas of each key, in the order in which the builder was given them.
-    #[must_use]
-    pub fn quotas(&self) -> &[Quota] {
-        &self.quotas
     }
 
     /// The clock from which it takes the time.
@@ -471,21 +472,27 @@ struct Of<'a, K: ?Sized, C, S> {
     id: u64,
 }
 
+impl<K: ?Sized, C: Clock, S: BuildHasher> Of<'_, K, C, S> {
+    fn share(&self, part: usize) -> Option<Share<'_>> {
+        self.limiter.share(part, FIRST, self.id, self.limiter.now())
+    }
+}
+
 impl<K: ?Sized, C: Clock, S: BuildHasher> Parts for Of<'_, K, C, S> {
     fn parts(&self) -> usize {
-        self.limiter.quotas.len()
+        self.limiter.more.len() + 1
     }
 
     fn look(&self, part: usize, cost: u64) -> Decision {
-        self.limiter.share(part, self.id, self.limiter.now()).map_or_else(Decision::default, |share| share.look(cost))
+        self.share(part).map_or_else(Decision::default, |share| share.look(cost))
     }
 
     fn charge(&self, part: usize, cost: u64) -> Decision {
-        self.limiter.share(part, self.id, self.limiter.now()).map_or_else(Decision::default, |share| share.charge(cost))
+        self.share(part).map_or_else(Decision::default, |share| share.charge(cost))
     }
 
     fn undo(&self, part: usize, charged: &Decision) {
-        if let Some(share) = self.limiter.share(part, self.id, self.limiter.now()) {
+        if let Some(share) = self.share(part) {
             share.undo(charged);
         }
     }
@@ -504,7 +511,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limit for Of<'_, K, C, S> {}
 impl<K: ?Sized, C: Clock, S: BuildHasher> fmt::Debug for Limiter<K, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("quotas", &self.quotas)
+            .field("quotas", &self.quotas())
             .field("capacity", &self.capacity)
             .field("when_full", &self.when_full)
             .field("stats", &self.stats())

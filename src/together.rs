@@ -128,21 +128,23 @@ pub(crate) trait Part {
 /// What a key has used of one quota, at a moment.
 pub(crate) struct Share<'a> {
     pub(crate) ledger: &'a Ledger,
+    /// The number of the quota in the ledger.
+    pub(crate) number: usize,
     pub(crate) id: u64,
     pub(crate) now: u64,
 }
 
 impl Part for Share<'_> {
     fn look(&self, cost: u64) -> Decision {
-        self.ledger.look(self.id, cost, self.now)
+        self.ledger.look(self.number, self.id, cost, self.now)
     }
 
     fn charge(&self, cost: u64) -> Decision {
-        self.ledger.decide_at(self.id, cost, self.now)
+        self.ledger.decide_at(self.number, self.id, cost, self.now)
     }
 
     fn undo(&self, charged: &Decision) {
-        self.ledger.undo(self.id, charged, self.now);
+        self.ledger.undo(self.number, self.id, charged, self.now);
     }
 }
 

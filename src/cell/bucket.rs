@@ -25,7 +25,8 @@ use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
 use crate::timeline::Timeline;
 
-use super::{Cell, STATE_BITS};
+use super::repaced::Repaced;
+use super::{Cell, STATE_BITS, Words};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
@@ -65,6 +66,32 @@ impl Bucket {
             .or_else(|| whole_ticks(quota, span, ticks))
             .map_or_else(|| fitted_ticks(quota, span, ticks), |(interval, rate)| (interval, rate, 0));
         Ok(Self { interval, capacity: interval * burst, rate, shift, bits: bits as u8, queues })
+    }
+
+    /// Ticks a unit.
+    pub(super) fn interval(&self) -> u64 {
+        self.interval
+    }
+
+    /// A state that owes `ticks`, or as many of them as fit.
+    pub(super) fn owing(&self, now: u64, ticks: u64) -> u64 {
+        self.ticks(now).1.saturating_add(ticks).min((1 << self.bits) - 1)
+    }
+
+    /// The bucket of another quota from `now` on, for the same states.
+    pub(super) fn repaced(&self, quota: &Quota, now: u64) -> Result<Repaced, BuildError> {
+        Repaced::new(quota, self.interval, self.bits, self.tick(now), now)
+    }
+
+    pub(super) fn to_words(self, tag: u64) -> Words {
+        let Self { interval, capacity, rate, shift, bits, queues } = self;
+        let rest = tag | u64::from(queues) << 2 | u64::from(bits) << 8 | u64::from(shift) << 16;
+        [rest, interval, capacity, rate, 0, 0, 0]
+    }
+
+    pub(super) fn from_words([rest, interval, capacity, rate, ..]: Words) -> Self {
+        let (bits, shift) = ((rest >> 8) as u8, (rest >> 16) as u32);
+        Self { interval, capacity, rate, shift, bits, queues: rest & 4 != 0 }
     }
 
     /// The ticks at `now`, rounded down and up. Rounding the rate and the tick down can only delay a refill.
@@ -125,9 +152,11 @@ impl Cell for Bucket {
         tat.saturating_sub(cost.saturating_mul(self.interval))
     }
 
-    /// If the bucket may have been full since the charge, some of it has come back already.
+    /// What has come back of it already is not given once more. As far as is known: if others have charged since, they may
+    /// have done so before anything came back, or after.
     fn undo(&self, tat: u64, now: u64, charged: u64, cost: u64) -> u64 {
-        if self.is_idle(charged, now) { tat } else { self.refund(tat, now, cost) }
+        let price = cost.saturating_mul(self.interval);
+        tat.saturating_sub(if tat == charged { price } else { price.min(self.debt(charged, now)) })
     }
 
     #[inline]
@@ -199,7 +228,7 @@ fn fitted_ticks(quota: &Quota, span: u128, ticks: u128) -> (u64, u64, u32) {
     (interval, rate, shift)
 }
 
-const fn gcd(a: u64, b: u64) -> u64 {
+pub(super) const fn gcd(a: u64, b: u64) -> u64 {
     let (mut a, mut b) = (a, b);
     while b != 0 {
         (a, b) = (b, a % b);

@@ -2,31 +2,57 @@
 //!
 //! The state is the number of a window, and in the lowest bits the units charged in it. Units charged beyond the limit
 //! after the fact count in the windows that follow.
+//!
+//! Of the bits that neither the limit nor the numbers of all windows need, half are the count's, for debts and larger
+//! limits, and half the number's, for shorter windows.
 
 use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{Cell, STATE_BITS, Windows, bits_for};
+use super::{Cell, Windows, Words, bits_for};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedWindow {
     limit: u64,
+    /// The limit of the windows before the quota was changed.
+    before: u64,
     windows: Windows,
-    count_bits: u32,
+    count_bits: u8,
+    index_bits: u8,
 }
 
 impl FixedWindow {
-    pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
+    /// Windows whose states have at most `bits` bits.
+    pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
         let windows = Windows::new(quota.period_ns(), timeline);
-        let index_bits = bits_for(windows.locate(timeline.end()).0);
-        // All that the number of a window leaves.
-        let count_bits = STATE_BITS.saturating_sub(index_bits);
-        if bits_for(quota.limit()) > count_bits {
-            let largest = (1 << STATE_BITS.saturating_sub(index_bits)) - 1;
-            return Err(BuildError::limit_too_large(quota, largest));
-        }
-        Ok(Self { limit: quota.limit(), windows, count_bits })
+        let left = bits.saturating_sub(bits_for(windows.locate(timeline.end()).0));
+        let Some(spare) = left.checked_sub(bits_for(quota.limit())) else {
+            return Err(BuildError::limit_too_large(quota, (1 << left) - 1));
+        };
+        let count_bits = left - spare / 2;
+        let (count_bits, index_bits) = (count_bits as u8, (bits - count_bits) as u8);
+        Ok(Self { limit: quota.limit(), before: quota.limit(), windows, count_bits, index_bits })
+    }
+
+    /// The windows of another quota from `now` on, for the same states.
+    pub(super) fn changed(&self, quota: &Quota, timeline: &Timeline, now: u64) -> Result<Self, BuildError> {
+        let windows = self.windows.changed(quota, timeline, now);
+        let fits = bits_for(quota.limit()) <= self.count_bits.into()
+            && bits_for(windows.locate(timeline.end()).0) <= self.index_bits.into();
+        let changed = Self { limit: quota.limit(), before: self.limit.max(self.before), windows, ..*self };
+        if fits { Ok(changed) } else { Err(BuildError::OutOfReach { quota: *quota }) }
+    }
+
+    pub(super) fn to_words(self, tag: u64) -> Words {
+        let [period, phase, place, turn] = self.windows.to_words();
+        let rest = tag | u64::from(self.count_bits) << 8 | u64::from(self.index_bits) << 16;
+        [rest, self.limit, self.before, period, phase, place, turn]
+    }
+
+    pub(super) fn from_words([rest, limit, before, windows @ ..]: Words) -> Self {
+        let (count_bits, index_bits) = ((rest >> 8) as u8, (rest >> 16) as u8);
+        Self { limit, before, windows: Windows::from_words(windows), count_bits, index_bits }
     }
 
     #[inline]
@@ -47,7 +73,9 @@ impl FixedWindow {
         if index >= here && count > 0 {
             return (index, count);
         }
-        (here, count.saturating_sub(here.saturating_sub(index).saturating_mul(self.limit)))
+        let (before, after) = self.windows.parted(here.saturating_sub(index), here);
+        let paid = before.saturating_mul(self.before).saturating_add(after.saturating_mul(self.limit));
+        (here, count.saturating_sub(paid))
     }
 }
 
@@ -100,8 +128,8 @@ impl Cell for FixedWindow {
         self.windows.moment(index + excess.div_ceil(self.limit), 0)
     }
 
-    fn idle_at(&self, state: u64, _now: u64) -> u64 {
-        match self.unpack(state) {
+    fn idle_at(&self, state: u64, now: u64) -> u64 {
+        match self.current(state, now) {
             (_, 0) => 0,
             (index, count) => self.windows.moment(index + count.div_ceil(self.limit), 0),
         }

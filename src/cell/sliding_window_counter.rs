@@ -7,13 +7,14 @@
 //!
 //! Two counts leave few bits for the number. Where the numbers of all windows of the timeline do not fit they go round:
 //! a state is then taken for one of a later window once it is older than three quarters of the round, so a round must
-//! be long enough that any sweep comes first. See [`ROUND_BITS`].
+//! be long enough that any sweep comes first. See [`ROUND_BITS`]. Where bits are left over, a half of them are for larger
+//! current counts, a quarter for larger limits and a quarter for shorter windows.
 
 use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{Cell, STATE_BITS, Windows, bits_for};
+use super::{Cell, Windows, Words, bits_for};
 
 /// The fewest bits for a number that goes round: with a period of a second, a round of 48 days. It leaves room for
 /// limits of up to 2^20 - 1.
@@ -22,10 +23,13 @@ const ROUND_BITS: u32 = 22;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlidingWindowCounter {
     limit: u64,
+    /// The limit of the windows before the quota was changed.
+    before: u64,
     windows: Windows,
     /// Of the count of the window before, which is never above the limit.
-    previous_bits: u32,
-    current_bits: u32,
+    previous_bits: u8,
+    current_bits: u8,
+    index_bits: u8,
     /// Whether window numbers go round.
     round: bool,
 }
@@ -40,23 +44,57 @@ struct View {
 }
 
 impl SlidingWindowCounter {
-    pub(crate) fn new(quota: &Quota, timeline: &Timeline) -> Result<Self, BuildError> {
+    /// A counter whose states have at most `bits` bits.
+    pub(crate) fn new(quota: &Quota, timeline: &Timeline, bits: u32) -> Result<Self, BuildError> {
         let windows = Windows::new(quota.period_ns(), timeline);
         let needed_bits = bits_for(windows.locate(timeline.end()).0);
         let count_bits = bits_for(quota.limit());
         let enough_bits = needed_bits.min(ROUND_BITS);
-        if 2 * count_bits + enough_bits > STATE_BITS {
-            let largest = (1 << ((STATE_BITS - enough_bits) / 2)) - 1;
+        if 2 * count_bits + enough_bits > bits {
+            let largest = (1 << (bits.saturating_sub(enough_bits) / 2)) - 1;
             return Err(BuildError::limit_too_large(quota, largest));
         }
-        let round = 2 * count_bits + needed_bits > STATE_BITS;
-        let current_bits = if round { count_bits } else { STATE_BITS - needed_bits - count_bits };
-        Ok(Self { limit: quota.limit(), windows, previous_bits: count_bits, current_bits, round })
+        let spare = bits.checked_sub(2 * count_bits + needed_bits);
+        let quarter = spare.unwrap_or(0) / 4;
+        let (previous_bits, index_bits) = (count_bits + quarter, needed_bits + quarter);
+        let current_bits = if spare.is_some() { bits - previous_bits - index_bits } else { count_bits };
+        Ok(Self {
+            limit: quota.limit(),
+            before: quota.limit(),
+            windows,
+            previous_bits: previous_bits as u8,
+            current_bits: current_bits as u8,
+            index_bits: (bits - previous_bits - current_bits) as u8,
+            round: spare.is_none(),
+        })
+    }
+
+    /// The counter of another quota from `now` on, for the same states.
+    pub(super) fn changed(&self, quota: &Quota, timeline: &Timeline, now: u64) -> Result<Self, BuildError> {
+        let windows = self.windows.changed(quota, timeline, now);
+        let index_fits = bits_for(windows.locate(timeline.end()).0) <= self.index_bits.into()
+            || self.round && quota.period_ns() >= self.windows.period;
+        let fits = index_fits && bits_for(quota.limit()) <= self.previous_bits.into();
+        let changed = Self { limit: quota.limit(), before: self.limit.max(self.before), windows, ..*self };
+        if fits { Ok(changed) } else { Err(BuildError::OutOfReach { quota: *quota }) }
+    }
+
+    pub(super) fn to_words(self, tag: u64) -> Words {
+        let [period, phase, place, turn] = self.windows.to_words();
+        let bits = [self.previous_bits, self.current_bits, self.index_bits, self.round.into()];
+        let rest = tag | u64::from(u32::from_le_bytes(bits)) << 8;
+        [rest, self.limit, self.before, period, phase, place, turn]
+    }
+
+    pub(super) fn from_words([rest, limit, before, windows @ ..]: Words) -> Self {
+        let [previous_bits, current_bits, index_bits, round] = ((rest >> 8) as u32).to_le_bytes();
+        let (windows, round) = (Windows::from_words(windows), round != 0);
+        Self { limit, before, windows, previous_bits, current_bits, index_bits, round }
     }
 
     #[inline]
     fn index_mask(&self) -> u64 {
-        (1 << (STATE_BITS - self.previous_bits - self.current_bits)) - 1
+        (1 << self.index_bits) - 1
     }
 
     #[inline]
@@ -74,12 +112,12 @@ impl SlidingWindowCounter {
 
     /// The two counts `windows` later: of more than the limit, what is above it goes on to the next window.
     #[inline]
-    fn later(&self, previous: u64, current: u64, windows: u64) -> (u64, u64) {
+    fn later(limit: u64, (previous, current): (u64, u64), windows: u64) -> (u64, u64) {
         if windows == 0 {
             return (previous, current);
         }
-        let owed = current.saturating_sub((windows - 1).saturating_mul(self.limit));
-        let previous = owed.min(self.limit);
+        let owed = current.saturating_sub((windows - 1).saturating_mul(limit));
+        let previous = owed.min(limit);
         (previous, owed - previous)
     }
 
@@ -103,7 +141,9 @@ impl SlidingWindowCounter {
         if age < 0 && previous | current != 0 {
             return View { index: here.wrapping_sub(age.cast_unsigned()), elapsed: 0, previous, current };
         }
-        let (previous, current) = self.later(previous, current, age.max(0).cast_unsigned());
+        let (before, after) = self.windows.parted(age.max(0).cast_unsigned(), here);
+        let at_the_turn = Self::later(self.before, (previous, current), before);
+        let (previous, current) = Self::later(self.limit, at_the_turn, after);
         View { index: here, elapsed, previous, current }
     }
 
@@ -179,7 +219,7 @@ impl Cell for SlidingWindowCounter {
         // The first window in which its own count leaves room, or the one after, in which that weighs less.
         let first = (view.current + cost).saturating_sub(self.limit).div_ceil(self.limit);
         for windows in [first, first + 1] {
-            let (previous, current) = self.later(view.previous, view.current, windows);
+            let (previous, current) = Self::later(self.limit, (view.previous, view.current), windows);
             let elapsed = if windows == 0 { view.elapsed } else { 0 };
             let elapsed = self.light_enough(previous, self.limit.saturating_sub(current + cost)).max(elapsed);
             if elapsed < self.windows.period {

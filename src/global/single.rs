@@ -5,65 +5,79 @@ use crossbeam_utils::CachePadded;
 use crate::cell::{Cell, NEW, Policy, ask};
 use crate::decision::{Decision, Verdict};
 use crate::sync::{AtomicU64, Ordering};
+use crate::terms::{FIRST, Terms};
 
 #[derive(Debug)]
 pub(super) struct Single {
     state: CachePadded<AtomicU64>,
-    policy: Policy,
+    terms: Terms,
 }
 
 impl Single {
-    pub(super) fn new(policy: Policy) -> Self {
-        Self { state: CachePadded::new(AtomicU64::new(NEW)), policy }
+    pub(super) fn new(terms: Terms) -> Self {
+        Self { state: CachePadded::new(AtomicU64::new(NEW)), terms }
+    }
+
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     #[inline]
     pub(super) fn limit(&self) -> u64 {
-        self.policy.limit()
+        self.terms.limit(FIRST)
     }
 
     #[inline]
     pub(super) fn decide_at(&self, cost: u64, now: u64) -> Decision {
         // Buckets by themselves, so that their check is small enough to be compiled into its caller.
-        match &self.policy {
-            Policy::Bucket(bucket) => self.decide_by(bucket, cost, now),
+        match self.terms.only() {
+            Some(policy @ Policy::Bucket(bucket)) => self.decide_by(policy, bucket, cost, now),
             _ => self.decide_by_any(cost, now),
         }
     }
 
     #[inline(never)]
     fn decide_by_any(&self, cost: u64, now: u64) -> Decision {
-        ask!(&self.policy, cell => self.decide_by(cell, cost, now))
+        let policy = self.policy();
+        ask!(&policy, cell => self.decide_by(&policy, cell, cost, now))
+    }
+
+    /// The policy as it stands.
+    fn policy(&self) -> Policy {
+        self.terms.only().copied().unwrap_or_else(|| self.terms.policy(FIRST))
     }
 
     #[inline(always)]
-    fn decide_by(&self, cell: &impl Cell, cost: u64, now: u64) -> Decision {
+    fn decide_by(&self, policy: &Policy, cell: &impl Cell, cost: u64, now: u64) -> Decision {
         let (state, verdict) = match self.change(|state| cell.charge(state, now, cost)) {
             Ok(charged) => (charged, Verdict::Allowed),
             Err(state) => (state, Verdict::Refused),
         };
-        Decision::of_state(&self.policy, state, now, cost, verdict)
+        Decision::of_state(policy, state, now, cost, verdict)
     }
 
     pub(super) fn look(&self, cost: u64, now: u64) -> Decision {
-        let state = self.state.load(Ordering::Relaxed);
-        let fits = cost == 0 || self.policy.charge(state, now, cost).is_some();
-        Decision::of_state(&self.policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
+        let (state, policy) = (self.state.load(Ordering::Relaxed), self.policy());
+        let fits = cost == 0 || policy.charge(state, now, cost).is_some();
+        Decision::of_state(&policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
     }
 
     pub(super) fn force(&self, cost: u64, now: u64) {
         // Without a charge, the state of an idle bucket would begin anew.
         if cost > 0 {
-            let _ = self.change(|state| Some(self.policy.force(state, now, cost)));
+            let policy = self.policy();
+            let _ = self.change(|state| Some(policy.force(state, now, cost)));
         }
     }
 
     pub(super) fn refund(&self, cost: u64, now: u64) {
-        let _ = self.change(|state| Some(self.policy.refund(state, now, cost)));
+        let policy = self.policy();
+        let _ = self.change(|state| Some(policy.refund(state, now, cost)));
     }
 
     pub(super) fn undo(&self, charged: &Decision, now: u64) {
-        let _ = self.change(|state| Some(self.policy.undo(state, now, charged.state(), charged.granted())));
+        let policy = self.policy();
+        let _ = self.change(|state| Some(policy.undo(state, now, charged.state(), charged.granted())));
     }
 
     pub(super) fn forget(&self, _now: u64) {

@@ -6,13 +6,28 @@ use crate::decision::{Decision, Verdict};
 use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::table::{Event, Outcome, Rule, Set, Shards, Table};
+use crate::terms::{By, Terms};
 use crate::timeline::Timeline;
 
 #[derive(Debug)]
 pub(crate) struct Cells<S> {
     table: Table<S>,
-    policy: Policy,
+    terms: Terms,
     when_full: WhenFull,
+}
+
+/// Puts a question to the policy of a number, whichever algorithm it is of. One copy of the table's code for each, so that
+/// it is chosen once a check.
+macro_rules! ask_terms {
+    ($terms:expr, $number:expr, $cell:ident => $question:expr) => {
+        match $terms.only() {
+            Some(policy) => ask!(policy, $cell => $question),
+            None => {
+                let $cell = &$terms.by($number);
+                $question
+            }
+        }
+    };
 }
 
 /// A check, put to an algorithm. So small that it is handed over in registers.
@@ -90,13 +105,12 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
 
 impl<S: Set> Cells<S> {
     pub(super) fn new(quota: &Quota, timeline: &Timeline, room: Room) -> Result<Self, BuildError> {
-        let policy = Policy::new(quota, timeline, S::STATE_BITS)?;
-        Ok(Self { table: Table::new(room.capacity, room.shards)?, policy, when_full: room.when_full })
+        let terms = Terms::new(quota, timeline, S::STATE_BITS, room.others)?;
+        Ok(Self { table: Table::new(room.capacity, room.shards)?, terms, when_full: room.when_full })
     }
 
-    #[inline]
-    pub(super) fn limit(&self) -> u64 {
-        self.policy.limit()
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     #[inline]
@@ -108,59 +122,92 @@ impl<S: Set> Cells<S> {
     pub(super) fn decide(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
         // Buckets by themselves, so that their check is small enough to be compiled into its caller, which then need not
         // be handed a whole decision (205 instructions a check became 174).
-        match &self.policy {
-            Policy::Bucket(bucket) => self.decide_by(bucket, id, cost, now),
+        match self.terms.only() {
+            Some(policy @ Policy::Bucket(bucket)) => self.decide_by(policy, bucket, id, cost, now),
             _ => self.decide_by_any(id, cost, now),
         }
     }
 
     #[inline(never)]
     fn decide_by_any(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
-        // One copy of the table's code for each algorithm, so that the algorithm is chosen once a check.
-        ask!(&self.policy, cell => self.decide_by(cell, id, cost, now))
+        match self.terms.only() {
+            Some(policy) => ask!(policy, cell => self.decide_by(policy, cell, id, cost, now)),
+            None => {
+                self.table.prefetch(id);
+                let decision = self.decide_at(0, id, cost, now());
+                self.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
+                decision
+            }
+        }
     }
 
     #[inline(always)]
-    fn decide_by<A: Cell + Copy>(&self, cell: &A, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
+    fn decide_by<A>(&self, policy: &Policy, cell: &A, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision
+    where
+        A: Cell + Copy,
+    {
         let approached = self.table.approach(id);
         let now = now();
         let outcome = self.table.charge(approached, id, Check { cell, now, cost }, self.displaces());
-        let (state, verdict) = self.verdict(outcome, cost, now);
+        let (state, verdict) = self.verdict(policy, outcome, cost, now);
         // Counted before there is a decision, which then need not be copied: that took as long as the count itself.
         self.shards().count(if verdict == Verdict::Allowed { Event::Allowed } else { Event::Refused });
-        Decision::of_state(&self.policy, state, now, cost, verdict)
+        Decision::of_state(policy, state, now, cost, verdict)
     }
 
-    /// The algorithm is chosen once a batch.
+    /// By the first quota, which is looked up once a batch.
     pub(super) fn decide_batch(&self, ids: &[u64], now: u64, decisions: &mut [Decision]) -> u64 {
         let (displace, cost) = (self.displaces(), 1);
-        ask!(&self.policy, cell => {
+        let Some(policy) = self.terms.only() else {
+            let by = self.terms.by(0);
+            return decisions.iter_mut().zip(ids).fold(0, |allowed, (decision, &id)| {
+                *decision = self.decide_by_number(&by, id, cost, now);
+                allowed + u64::from(decision.is_allowed())
+            });
+        };
+        ask!(policy, cell => {
             let mut allowed = 0;
             for (decision, &id) in decisions.iter_mut().zip(ids) {
                 let outcome = self.table.charge(None, id, Check { cell, now, cost }, displace);
-                let (state, verdict) = self.verdict(outcome, cost, now);
+                let (state, verdict) = self.verdict(policy, outcome, cost, now);
                 allowed += u64::from(verdict == Verdict::Allowed);
-                *decision = Decision::of_state(&self.policy, state, now, cost, verdict);
+                *decision = Decision::of_state(policy, state, now, cost, verdict);
             }
             allowed
         })
     }
 
-    pub(super) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+    pub(super) fn decide_at(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
+        let Some(policy) = self.terms.only() else {
+            return self.decide_by_number(&self.terms.by(number), id, cost, now);
+        };
         let displace = self.displaces();
-        let outcome = ask!(&self.policy, cell => self.table.charge(None, id, Check { cell, now, cost }, displace));
-        let (state, verdict) = self.verdict(outcome, cost, now);
-        Decision::of_state(&self.policy, state, now, cost, verdict)
+        let outcome = ask!(policy, cell => self.table.charge(None, id, Check { cell, now, cost }, displace));
+        let (state, verdict) = self.verdict(policy, outcome, cost, now);
+        Decision::of_state(policy, state, now, cost, verdict)
+    }
+
+    /// By a quota that is one of several.
+    fn decide_by_number(&self, by: &By<'_>, id: u64, cost: u64, now: u64) -> Decision {
+        let outcome = self.table.charge(None, id, Check { cell: by, now, cost }, self.displaces());
+        let (policy, outcome) = match outcome {
+            Outcome::Charged(state) => by.told(state, now, Outcome::Charged),
+            Outcome::Refused(state) => by.told(state, now, Outcome::Refused),
+            Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => by.told(NEW, now, Outcome::Crowded),
+            Outcome::Crowded(state) => by.told_of_another(state, Outcome::Crowded),
+        };
+        let (state, verdict) = self.verdict(&policy, outcome, cost, now);
+        Decision::of_state(&policy, state, now, cost, verdict)
     }
 
     /// The state after a charge, and what became of it.
     #[inline]
-    fn verdict(&self, outcome: Outcome, cost: u64, now: u64) -> (u64, Verdict) {
+    fn verdict(&self, policy: &Policy, outcome: Outcome, cost: u64, now: u64) -> (u64, Verdict) {
         match outcome {
             Outcome::Charged(state) => (state, Verdict::Allowed),
             Outcome::Refused(state) => (state, Verdict::Refused),
             Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => {
-                (self.policy.force(NEW, now, cost), Verdict::Allowed)
+                (policy.force(NEW, now, cost), Verdict::Allowed)
             }
             Outcome::Crowded(state) => (state, Verdict::Crowded),
         }
@@ -172,36 +219,45 @@ impl<S: Set> Cells<S> {
 
     pub(super) fn force(&self, id: u64, cost: u64, now: u64) {
         let displace = self.displaces();
-        ask!(&self.policy, cell => {
+        ask_terms!(self.terms, 0, cell => {
             self.table.charge(None, id, Change { check: Check { cell, now, cost }, deed: Deed::Force }, displace)
         });
     }
 
-    pub(super) fn look(&self, id: u64, cost: u64, now: u64) -> Decision {
+    pub(super) fn look(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
         let state = self.table.peek(id);
-        let fits = cost == 0 || self.policy.charge(state, now, cost).is_some();
-        Decision::of_state(&self.policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
+        let told = |policy: &Policy, state: u64| {
+            let fits = cost == 0 || policy.charge(state, now, cost).is_some();
+            Decision::of_state(policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
+        };
+        match self.terms.only() {
+            Some(policy) => told(policy, state),
+            None => {
+                let (policy, state) = self.terms.by(number).told(state, now, |state| state);
+                told(&policy, state)
+            }
+        }
     }
 
     pub(super) fn refund(&self, id: u64, cost: u64, now: u64) {
         self.amend(id, cost, now, Deed::Refund);
     }
 
-    pub(super) fn undo(&self, id: u64, charged: &Decision, now: u64) {
-        self.amend(id, charged.granted(), now, Deed::Undo(charged.state()));
+    pub(super) fn undo(&self, number: usize, id: u64, charged: &Decision, now: u64) {
+        let state = self.terms.joined(number, charged.state());
+        self.amend(id, charged.granted(), now, Deed::Undo(state));
     }
 
     pub(super) fn forget(&self, id: u64, now: u64) {
         self.amend(id, 0, now, Deed::Forget);
     }
-
     /// Does something to the state of `id` if it has one.
     fn amend(&self, id: u64, cost: u64, now: u64, deed: Deed) {
-        ask!(&self.policy, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }));
+        ask_terms!(self.terms, 0, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }));
     }
 
     pub(super) fn sweep(&self, sets: usize, now: u64) -> usize {
-        ask!(&self.policy, cell => self.table.sweep(sets, Check { cell, now, cost: 0 }))
+        ask_terms!(self.terms, 0, cell => self.table.sweep(sets, Check { cell, now, cost: 0 }))
     }
 
     pub(super) fn set_count(&self) -> usize {

@@ -23,6 +23,7 @@ pub(crate) struct Log {
     table: Table<ExactSet>,
     /// Those of all slots, one slot after the other.
     units: Box<[AtomicU64]>,
+    quota: Quota,
     limit: usize,
     period: u64,
     /// The bits of a state that count periods.
@@ -84,7 +85,7 @@ impl Log {
         units.try_reserve_exact(count).map_err(|_| out_of_memory())?;
         units.resize_with(count, || AtomicU64::new(0));
         let (period, when_full) = (quota.period_ns(), room.when_full);
-        Ok(Self { table, units: units.into_boxed_slice(), limit, period, period_bits, when_full })
+        Ok(Self { table, units: units.into_boxed_slice(), quota: *quota, limit, period, period_bits, when_full })
     }
 
     /// The moment of the last charge; 0 if there was none.
@@ -106,6 +107,10 @@ impl Log {
         1 << self.period_bits
     }
 
+    pub(super) fn quota(&self) -> Quota {
+        self.quota
+    }
+
     #[inline]
     pub(super) fn limit(&self) -> u64 {
         self.limit as u64
@@ -118,12 +123,12 @@ impl Log {
     #[inline(never)]
     pub(super) fn decide(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
         self.prefetch(id);
-        let decision = self.decide_at(id, cost, now());
+        let decision = self.decide_at(0, id, cost, now());
         self.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
         decision
     }
 
-    pub(super) fn decide_at(&self, id: u64, cost: u64, now: u64) -> Decision {
+    pub(super) fn decide_at(&self, _number: usize, id: u64, cost: u64, now: u64) -> Decision {
         loop {
             let seen = self.table.find_live(id);
             if let Some(found) = &seen {
@@ -147,7 +152,7 @@ impl Log {
 
     pub(super) fn decide_batch(&self, ids: &[u64], now: u64, decisions: &mut [Decision]) -> u64 {
         let decide = |(decision, &id): (&mut Decision, &u64)| {
-            *decision = self.decide_at(id, 1, now);
+            *decision = self.decide_at(0, id, 1, now);
             u64::from(decision.is_allowed())
         };
         decisions.iter_mut().zip(ids).map(decide).sum()
@@ -206,7 +211,7 @@ impl Log {
         Decision::of_numbers(numbers, now, now, cost, Verdict::Crowded)
     }
 
-    pub(super) fn look(&self, id: u64, cost: u64, now: u64) -> Decision {
+    pub(super) fn look(&self, _number: usize, id: u64, cost: u64, now: u64) -> Decision {
         loop {
             let Some(found) = self.table.find_live(id) else {
                 return self.decision(None, cost, now, Verdict::Allowable);
@@ -249,7 +254,7 @@ impl Log {
         }
     }
 
-    pub(super) fn undo(&self, id: u64, charged: &Decision, _now: u64) {
+    pub(super) fn undo(&self, _number: usize, id: u64, charged: &Decision, _now: u64) {
         if let Some(found) = self.table.find_live(id) {
             let until = charged.state() + self.period;
             self.units(found.position()).give_back(charged.granted(), until, || found.lives_on(id));

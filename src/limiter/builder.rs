@@ -38,6 +38,7 @@ const DEFAULT_SHARDS: usize = 64;
 pub struct Builder<K: ?Sized, C = PreciseClock, S = RandomState> {
     quota: Quota,
     more: Vec<Quota>,
+    others: u8,
     capacity: usize,
     memory: Memory,
     horizon: Duration,
@@ -54,6 +55,7 @@ impl<K: ?Sized> Builder<K> {
         Self {
             quota,
             more: Vec::new(),
+            others: 0,
             capacity: 100_000,
             memory: Memory::default(),
             horizon: DEFAULT_HORIZON,
@@ -87,6 +89,14 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
         self
     }
 
+    /// How many other quotas there may be for some of the keys; see [`Limiter::check_with`]. None unless set.
+    ///
+    /// The number of the quota takes up to 8 bits of a state, so ticks are coarser (see [`horizon`](Self::horizon)) and the
+    /// largest limits of windows smaller; and a check takes some nanoseconds more.
+    pub fn other_quotas(self, most: u8) -> Self {
+        Self { others: most, ..self }
+    }
+
     /// For how many keys at a time there is to be room: those that have not yet got back all that they used. The
     /// memory, some 24 bytes a key, is taken at once and never grows. 100,000 unless set.
     pub fn capacity(self, keys: usize) -> Self {
@@ -111,8 +121,8 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
 
     /// The clock that says what time it is; [`PreciseClock`] unless set.
     pub fn clock<D: Clock>(self, clock: D) -> Builder<K, D, S> {
-        let Self { quota, more, capacity, memory, horizon, shards, when_full, penalty, hasher, keys, .. } = self;
-        Builder { quota, more, capacity, memory, horizon, shards, when_full, penalty, clock, hasher, keys }
+        let Self { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, hasher, keys, .. } = self;
+        Builder { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, clock, hasher, keys }
     }
 
     /// What turns keys into 64-bit hashes; `ahash` with random seeds unless set.
@@ -120,8 +130,8 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
     /// The hash stands for the key, so all 64 bits must be good, and the seed must be secret where clients choose
     /// their keys.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> Builder<K, C, T> {
-        let Self { quota, more, capacity, memory, horizon, shards, when_full, penalty, clock, keys, .. } = self;
-        Builder { quota, more, capacity, memory, horizon, shards, when_full, penalty, clock, hasher, keys }
+        let Self { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, clock, keys, .. } = self;
+        Builder { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, clock, hasher, keys }
     }
 
     /// How far time may run from the moment at which the limiter is built; nine years unless set. Beyond it the
@@ -181,14 +191,14 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Builder<K, C, S> {
             memory: self.memory,
             shards: self.shard_count(),
             when_full: self.when_full,
+            others: self.others,
         };
-        let ledger = |quota: &Quota| Ledger::new(quota, &timeline, room);
+        let ledger = |quota: &Quota| Ledger::new(quota, &timeline, Room { others: 0, ..room });
         Ok(Limiter {
-            first: ledger(&self.quota)?,
+            first: Ledger::new(&self.quota, &timeline, room)?,
             more: self.more.iter().map(ledger).collect::<Result<_, _>>()?,
             penalties: Penalties::new(self.capacity / BLOCKED_SHARE + 1, &timeline, self.penalty)?,
             timeline,
-            quotas: std::iter::once(self.quota).chain(self.more).collect(),
             capacity: self.capacity,
             when_full: self.when_full,
             clock: self.clock,

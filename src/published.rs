@@ -1,0 +1,161 @@
+//! A few words that are read all the time and replaced now and then: never torn, and never waited for.
+//!
+//! There are several versions of them. A writer fills one that is not the current one and then makes it current by one
+//! compare-and-swap. A reader copies the current one and looks whether it still is; if it is not, a writer has got on.
+
+use crossbeam_utils::Backoff;
+
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// So many writers, less one, may be stopped in the middle without holding up others.
+const VERSIONS: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Published<const N: usize> {
+    /// How often the words were replaced, times [`VERSIONS`], and which version they are.
+    current: AtomicU64,
+    versions: [Version<N>; VERSIONS],
+}
+
+#[derive(Debug)]
+struct Version<const N: usize> {
+    words: [AtomicU64; N],
+    /// Whether a writer has it.
+    taken: AtomicBool,
+}
+
+impl<const N: usize> Version<N> {
+    fn new(words: [u64; N]) -> Self {
+        Self { words: words.map(AtomicU64::new), taken: AtomicBool::new(false) }
+    }
+}
+
+impl<const N: usize> Published<N> {
+    pub(crate) fn new(words: [u64; N]) -> Self {
+        Self { current: AtomicU64::new(0), versions: [(); VERSIONS].map(|()| Version::new(words)) }
+    }
+
+    fn version(&self, current: u64) -> &Version<N> {
+        &self.versions[current as usize % VERSIONS]
+    }
+
+    /// The first `M` of the words.
+    pub(crate) fn read<const M: usize>(&self) -> [u64; M] {
+        const { assert!(M <= N) };
+        loop {
+            // Acquire: pairs with the Release by which a version was made current, after its words were written.
+            let current = self.current.load(Ordering::Acquire);
+            if let Some(words) = self.read_version(current) {
+                return words;
+            }
+        }
+    }
+
+    /// The first words of the current version, unless another has become current.
+    fn read_version<const M: usize>(&self, current: u64) -> Option<[u64; M]> {
+        let version = self.version(current);
+        let words = core::array::from_fn(|word| version.words[word].load(Ordering::Relaxed));
+        // Acquire: pairs with the Release fence of `write`. Whoever has read a word that was written later than this
+        // version sees that it is no longer current.
+        fence(Ordering::Acquire);
+        (self.current.load(Ordering::Relaxed) == current).then_some(words)
+    }
+
+    /// Replaces the words by what `change` makes of them. If that is an error nothing is changed. `change` is called again
+    /// if another writer was faster.
+    pub(crate) fn replace<E>(&self, change: impl Fn([u64; N]) -> Result<[u64; N], E>) -> Result<(), E> {
+        let backoff = Backoff::new();
+        loop {
+            let current = self.current.load(Ordering::Acquire);
+            if let Some(words) = self.read_version(current) {
+                let changed = change(words)?;
+                if (1..VERSIONS as u64).any(|next| self.publish(current, current + next, changed)) {
+                    return Ok(());
+                }
+            }
+            backoff.spin();
+        }
+    }
+
+    /// Puts `words` into the version of `next` and makes it current in the place of `current`.
+    fn publish(&self, current: u64, next: u64, words: [u64; N]) -> bool {
+        let version = self.version(next);
+        // Acquire: pairs with the Release below; the last writer of this version is done with it.
+        if version.taken.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        // A version that has become current meanwhile must not be touched; once it is taken it cannot become so any more.
+        let published = self.current.load(Ordering::Relaxed) == current && {
+            self.write(version, words);
+            // Release: pairs with the Acquire of `read`. The count goes up, so that no version looks current by chance.
+            let next = (current / VERSIONS as u64 + 1) * VERSIONS as u64 + next % VERSIONS as u64;
+            self.current.compare_exchange(current, next, Ordering::Release, Ordering::Relaxed).is_ok()
+        };
+        // Release: pairs with the Acquire above.
+        version.taken.store(false, Ordering::Release);
+        published
+    }
+
+    fn write(&self, version: &Version<N>, words: [u64; N]) {
+        // Release: pairs with the Acquire fence of `read_version`: a reader that sees one of these words sees that the
+        // version has not been current.
+        fence(Ordering::Release);
+        for (place, word) in version.words.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn is_whole([a, b]: [u64; 2]) {
+        assert_eq!(a * 10, b);
+    }
+
+    fn next([a, b]: [u64; 2]) -> Result<[u64; 2], Infallible> {
+        is_whole([a, b]);
+        Ok([a + 1, b + 10])
+    }
+
+    fn check(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn a_reader_sees_no_mixture() {
+        check(|| {
+            let published = Arc::new(Published::new([0, 0]));
+            let writer = Arc::clone(&published);
+            let thread = loom::thread::spawn(move || {
+                // Enough for the version that the reader has begun with to be written again.
+                for _ in 0..=VERSIONS {
+                    let Ok(()) = writer.replace(next);
+                }
+            });
+            is_whole(published.read());
+            thread.join().unwrap();
+            assert_eq!(published.read(), [VERSIONS as u64 + 1, (VERSIONS as u64 + 1) * 10]);
+        });
+    }
+
+    #[test]
+    fn of_two_writers_neither_is_lost() {
+        check(|| {
+            let published = Arc::new(Published::new([0, 0]));
+            let writer = Arc::clone(&published);
+            let thread = loom::thread::spawn(move || {
+                let Ok(()) = writer.replace(next);
+            });
+            let Ok(()) = published.replace(next);
+            thread.join().unwrap();
+            assert_eq!(published.read(), [2, 20]);
+        });
+    }
+}
