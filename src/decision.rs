@@ -1,7 +1,7 @@
 //! What a check answers: [`Decision`].
 
-use std::fmt;
-use std::time::Duration;
+use core::fmt;
+use core::time::Duration;
 
 use crate::cell::Policy;
 

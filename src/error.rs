@@ -1,8 +1,8 @@
 //! What can go wrong: [`BuildError`] when a limiter is built, [`CostError`] when a check asks for the impossible.
 
-use std::error::Error;
-use std::fmt;
-use std::time::Duration;
+use core::error::Error;
+use core::fmt;
+use core::time::Duration;
 
 use crate::quota::{Algorithm, Quota, QuotaError};
 

@@ -3,11 +3,14 @@
 mod leases;
 mod single;
 
-use std::fmt;
-use std::time::Duration;
+use alloc::boxed::Box;
+use core::fmt;
+use core::time::Duration;
 
 use crate::cell::STATE_BITS;
-use crate::clock::{Clock, PreciseClock};
+use crate::clock::Clock;
+#[cfg(feature = "std")]
+use crate::clock::PreciseClock;
 use crate::decision::Decision;
 use crate::error::{BuildError, CostError};
 use crate::ledger::{Ledger, Room};
@@ -34,7 +37,7 @@ use single::Single;
 /// assert!(!upstream.check().is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct GlobalLimiter<C = PreciseClock> {
+pub struct GlobalLimiter<#[cfg(feature = "std")] C = PreciseClock, #[cfg(not(feature = "std"))] C> {
     kept: Kept,
     timeline: Timeline,
     clock: C,
@@ -69,6 +72,7 @@ macro_rules! with {
 /// The key of a ledger that has only one.
 const ONE_KEY: u64 = 0;
 
+#[cfg(feature = "std")]
 impl GlobalLimiter {
     /// A limiter on a [`PreciseClock`].
     ///
@@ -126,6 +130,7 @@ impl<C: Clock> GlobalLimiter<C> {
     /// assert_eq!(ingress.peek().remaining(), 990);
     /// # Ok::<(), tollgate::BuildError>(())
     /// ```
+    #[cfg(feature = "std")]
     #[must_use]
     pub fn leasing(self, units: u64) -> Self {
         Self { leases: (units > 1).then(|| Leases::new(units)), ..self }

@@ -37,19 +37,36 @@
 //! Each algorithm is a pure function on one 64-bit cell. A table of fixed size maps the 64-bit hash of a key to its
 //! cell, and one compare-and-swap publishes a decision. An entry whose debt is paid is the same as no entry, so it can
 //! be forgotten without losing anything: that is what keeps the memory bounded and the limits honest.
+//!
+//! # Features
+//!
+//! * `std` (default): limiters with keys, and all that needs an operating system. Without it the crate is `no_std` and
+//!   needs `alloc` and 64-bit atomics. There are quotas, decisions, [`check_all`], [`ManualClock`], and [`GlobalLimiter`]
+//!   on a clock that is given, without `leasing`.
+//! * `net`: `AccessList`, lists of networks that are let in or shut out before a limiter is asked.
+//! * `cli`: the command `tollgate`.
 #![warn(missing_docs)]
+#![cfg_attr(not(feature = "std"), no_std)]
+// Limiters with keys need more of the table than the core does.
+#![cfg_attr(not(feature = "std"), allow(dead_code, unused_imports))]
+
+extern crate alloc;
 
 #[cfg(feature = "net")]
 mod access;
+#[cfg(feature = "std")]
 mod background;
 mod cell;
+#[cfg(feature = "std")]
 mod client;
 mod clock;
 mod decision;
 mod error;
 mod global;
+#[cfg(feature = "std")]
 mod ip_limiter;
 mod ledger;
+#[cfg(feature = "std")]
 mod limiter;
 mod published;
 mod quota;
@@ -61,17 +78,21 @@ mod together;
 
 #[cfg(feature = "net")]
 pub use access::{Access, AccessList};
-pub use client::{ClientIp, IpPrefix};
-pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock};
+pub use clock::{Clock, ManualClock};
 pub use decision::Decision;
 pub use error::{BuildError, CheckError, CostError};
 pub use global::GlobalLimiter;
-pub use ip_limiter::{IpLimiter, IpLimiterBuilder};
-pub use ledger::{Memory, WhenFull};
-pub use limiter::{Builder, Limiter, Penalty, Sweeper};
 pub use quota::{Algorithm, Quota, QuotaError};
-pub use table::Stats;
 pub use together::{Limit, check_all};
+#[cfg(feature = "std")]
+pub use {
+    client::{ClientIp, IpPrefix},
+    clock::{CoarseClock, PreciseClock},
+    ip_limiter::{IpLimiter, IpLimiterBuilder},
+    ledger::{Memory, WhenFull},
+    limiter::{Builder, Limiter, Penalty, Sweeper},
+    table::Stats,
+};
 
 /// Runs the README's program as a test.
 #[cfg(doctest)]

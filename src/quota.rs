@@ -2,9 +2,10 @@
 
 mod text;
 
-use std::error::Error;
-use std::fmt;
-use std::time::Duration;
+use alloc::string::String;
+use core::error::Error;
+use core::fmt;
+use core::time::Duration;
 
 /// The longest span that a quota may reach over, in nanoseconds: 2^61, some 73 years.
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 61;

@@ -1,14 +1,14 @@
-//! Every atomic of the crate comes through here: std's, or loom's under `--cfg loom`, so that the code that is model
+//! Every atomic of the crate comes through here: the language's, or loom's under `--cfg loom`, so that the code that is model
 //! checked is the code that ships.
 
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Counts events. Std's under loom too: no decision reads a counter and none orders anything, so to interleave them
+/// Counts events. The language's under loom too: no decision reads a counter and none orders anything, so to interleave them
 /// would only multiply the models.
-pub(crate) type Counter = std::sync::atomic::AtomicU64;
+pub(crate) type Counter = core::sync::atomic::AtomicU64;
 
 /// The number of a thread that has none of its own.
 pub(crate) const NO_NUMBER: usize = usize::MAX;
@@ -16,15 +16,16 @@ pub(crate) const NO_NUMBER: usize = usize::MAX;
 /// A small number that no other thread has while this one lives, or [`NO_NUMBER`].
 #[inline]
 pub(crate) fn thread_number() -> usize {
-    #[cfg(not(loom))]
+    #[cfg(all(feature = "std", not(loom)))]
     return thread_numbers::mine();
-    // Under loom every thread is one of the crowd, which exercises the shared counters.
-    #[cfg(loom)]
+    // Under loom every thread is one of the crowd, which exercises the shared counters. Without std a thread has nowhere
+    // to keep a number.
+    #[cfg(not(all(feature = "std", not(loom))))]
     return NO_NUMBER;
 }
 
 /// Numbers are handed out from zero upwards, and again after their threads have ended.
-#[cfg(not(loom))]
+#[cfg(all(feature = "std", not(loom)))]
 mod thread_numbers {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,6 +18,9 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod stress_tests;
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use crossbeam_utils::{Backoff, CachePadded};
 
 use crate::cell::NEW;

@@ -4,7 +4,8 @@
 //! whoever finds it. The ledger's own quota is number 0. A key that is checked by another quota than the time before takes
 //! its debt along, in units.
 
-use std::time::Duration;
+use alloc::boxed::Box;
+use core::time::Duration;
 
 use crate::cell::{Cell, NEW, Policy, ask};
 use crate::error::BuildError;

@@ -1,6 +1,6 @@
 //! A limiter's own time: nanoseconds since a little before it was built, so that cells need fewer bits than clocks.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// How far time may run after a limiter was built unless told otherwise: 2^58 ns, some nine years.
 pub(crate) const DEFAULT_HORIZON: Duration = Duration::from_nanos(1 << 58);

@@ -1,6 +1,7 @@
 //! Units that threads have taken ahead, so that not every check meets all the others at one cell.
 
-use std::time::Duration;
+use alloc::boxed::Box;
+use core::time::Duration;
 
 use crossbeam_utils::CachePadded;
 

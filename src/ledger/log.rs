@@ -9,6 +9,9 @@
 //! lowest bits, as many as are left over, how many periods more than one it takes from then on until all units are free.
 //! That moment is also the time of the key, which never goes back when its clock does.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use super::{Room, WhenFull};
 use crate::cell::{NEW, STATE_BITS, bits_for};
 use crate::decision::{Decision, Numbers, Verdict};

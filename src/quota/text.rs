@@ -1,8 +1,12 @@
 //! The text form of a quota: `LIMIT/PERIOD [burst=N] [algorithm=NAME]`.
 
-use std::fmt;
-use std::str::FromStr;
-use std::time::Duration;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
 
 use super::{Algorithm, Quota, QuotaError};
 

@@ -1,7 +1,7 @@
 //! One cache line of eight words, and the two things that are done with all of it at once: fetching and comparing.
 
 use crate::sync::AtomicU64;
-#[cfg(any(test, loom, not(target_arch = "x86_64")))]
+#[cfg(any(test, loom, not(all(target_arch = "x86_64", target_feature = "sse2"))))]
 use crate::sync::Ordering;
 
 /// The slots of a set. Loom's models are kept small by two.
@@ -42,7 +42,7 @@ pub(super) struct Line([AtomicU64; WIDTH]);
 
 impl Line {
     pub(super) fn new() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
     #[inline]
@@ -53,38 +53,39 @@ impl Line {
     /// The places that hold `word`.
     #[inline]
     pub(super) fn matches(&self, word: u64) -> Places {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(loom)))]
         return Places(sse2::matches(&self.0, word));
-        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(loom))))]
         Places::that(|place| self.at(place).load(Ordering::Relaxed) == word)
     }
 
     /// The places whose words have `top` for their uppermost 24 bits.
     #[inline]
     pub(super) fn matches_top_24(&self, top: u32) -> Places {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(loom)))]
         return Places(sse2::matches_top_24(&self.0, top));
-        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(loom))))]
         Places::that(|place| self.at(place).load(Ordering::Relaxed) >> 40 == u64::from(top))
     }
 
     /// Asks the processor to fetch the line.
     #[inline]
     pub(super) fn prefetch(&self) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(loom)))]
         // SAFETY: a prefetch reads nothing that the program can see, and faults on no address.
         unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(self.0.as_ptr().cast());
         }
     }
 }
 
 /// Eight ids compared in 17 instructions instead of 35: a refused check of a hot key took 12 ns instead of 17.
-#[cfg(all(target_arch = "x86_64", not(loom)))]
+/// Kernels are often compiled without SSE2.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(loom)))]
 mod sse2 {
-    use std::arch::asm;
-    use std::arch::x86_64::{
+    use core::arch::asm;
+    use core::arch::x86_64::{
         __m128i, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_movemask_epi8, _mm_packs_epi16,
         _mm_packs_epi32, _mm_set1_epi32, _mm_set1_epi64x, _mm_shuffle_ps, _mm_srli_epi32,
     };
@@ -96,7 +97,7 @@ mod sse2 {
     #[inline]
     pub(super) fn matches(words: &[AtomicU64; WIDTH], word: u64) -> u32 {
         let pairs = load(words);
-        // SAFETY: SSE2 is a part of x86-64.
+        // SAFETY: without SSE2 this is not compiled.
         unsafe {
             let word = _mm_set1_epi64x(word.cast_signed());
             let [a, b, c, d] = pairs.map(|pair| _mm_cmpeq_epi32(pair, word));
@@ -111,7 +112,7 @@ mod sse2 {
     #[inline]
     pub(super) fn matches_top_24(words: &[AtomicU64; WIDTH], top: u32) -> u32 {
         let [a, b, c, d] = load(words);
-        // SAFETY: SSE2 is a part of x86-64.
+        // SAFETY: without SSE2 this is not compiled.
         unsafe {
             let top = _mm_set1_epi32(top.cast_signed());
             let equal = |a, b| {

@@ -2,13 +2,13 @@
 //! data cache that goes with it.
 
 /// The size of a huge page, where the processor has them.
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
 const HUGE_PAGE: usize = 1 << 21;
 
 /// Asks the kernel to back the `count` sets from `sets` on by huge pages when they are first written. Nothing depends
 /// on whether it does. Gained 12% of a hit and of an insertion at ten million keys.
 pub(super) fn advise_huge_pages<S>(sets: *const S, count: usize) {
-    #[cfg(all(target_os = "linux", not(loom)))]
+    #[cfg(all(feature = "std", target_os = "linux", not(loom)))]
     {
         let start = sets.addr().next_multiple_of(HUGE_PAGE);
         let end = sets.addr() + count * size_of::<S>();
@@ -20,6 +20,6 @@ pub(super) fn advise_huge_pages<S>(sets: *const S, count: usize) {
             }
         }
     }
-    #[cfg(not(all(target_os = "linux", not(loom))))]
+    #[cfg(not(all(feature = "std", target_os = "linux", not(loom))))]
     let _ = (sets, count);
 }

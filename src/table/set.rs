@@ -1,6 +1,6 @@
 //! What the protocol needs of a set of slots, however it keeps keys and states.
 
-use std::fmt::Debug;
+use core::fmt::Debug;
 
 use super::line::Places;
 

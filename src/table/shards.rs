@@ -1,5 +1,7 @@
 //! Counters that cost a check next to nothing: each thread has a block of its own to write.
 
+use alloc::boxed::Box;
+
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{Counter, Ordering, thread_number};
@@ -71,7 +73,7 @@ impl Shards {
 
     /// `count` shards, at least one.
     pub(crate) fn new(count: usize) -> Self {
-        let shard = || CachePadded::new(std::array::from_fn(|_| Counter::new(0)));
+        let shard = || CachePadded::new(core::array::from_fn(|_| Counter::new(0)));
         Self((0..count.clamp(1, Self::MOST)).map(|_| shard()).collect())
     }
 
@@ -101,7 +103,7 @@ impl Shards {
     /// Where each shard lies, and its size.
     #[cfg(all(test, not(loom)))]
     pub(super) fn addresses(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.0.iter().map(|shard| (std::ptr::from_ref(shard) as usize, size_of::<Shard>()))
+        self.0.iter().map(|shard| (core::ptr::from_ref(shard) as usize, size_of::<Shard>()))
     }
 
     #[inline]
