@@ -13,8 +13,8 @@ use crate::error::{BuildError, CostError};
 use crate::ledger::{Ledger, Memory, Room, WhenFull};
 use crate::quota::Quota;
 use crate::table::{Event, Stats};
-use crate::timeline::{DEFAULT_HORIZON, Timeline};
 use crate::terms::FIRST;
+use crate::timeline::{DEFAULT_HORIZON, Timeline};
 use crate::together::{self, Share};
 
 /// A quota for each client address, and others for the networks around it, decided as one: whoever has a /48 of IPv6 can
@@ -58,7 +58,13 @@ impl IpLimiter {
     pub fn builder(quota: Quota) -> IpLimiterBuilder {
         IpLimiterBuilder {
             tiers: vec![(IpPrefix::default(), quota)],
-            room: Room { capacity: 100_000, memory: Memory::Exact, shards: 64, when_full: WhenFull::default(), others: 0 },
+            room: Room {
+                capacity: 100_000,
+                memory: Memory::Exact,
+                shards: 64,
+                when_full: WhenFull::default(),
+                others: 0,
+            },
             clock: PreciseClock::new(),
         }
     }

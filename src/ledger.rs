@@ -98,9 +98,13 @@ impl Ledger {
     pub(crate) fn new(quota: &Quota, timeline: &Timeline, room: Room) -> Result<Self, BuildError> {
         quota.validate()?;
         Ok(match (room.memory, quota.algorithm()) {
-            (Memory::Exact, Algorithm::SlidingWindowLog) if room.others == 0 => Self::Log(Log::new(quota, timeline, room)?),
+            (Memory::Exact, Algorithm::SlidingWindowLog) if room.others == 0 => {
+                Self::Log(Log::new(quota, timeline, room)?)
+            }
             (Memory::Exact, _) => Self::Exact(Cells::new(quota, timeline, room)?),
-            (Memory::Compact, algorithm) if !algorithm.takes_burst() => return Err(BuildError::NotCompact { algorithm }),
+            (Memory::Compact, algorithm) if !algorithm.takes_burst() => {
+                return Err(BuildError::NotCompact { algorithm });
+            }
             (Memory::Compact, _) => Self::Compact(Cells::new(quota, timeline, room)?),
         })
     }

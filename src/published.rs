@@ -28,6 +28,15 @@ impl<const N: usize> Version<N> {
     fn new(words: [u64; N]) -> Self {
         Self { words: words.map(AtomicU64::new), taken: AtomicBool::new(false) }
     }
+
+    fn write(&self, words: [u64; N]) {
+        // Release: pairs with the Acquire fence of `read_version`: a reader that sees one of these words sees that the
+        // version has not been current.
+        fence(Ordering::Release);
+        for (place, word) in self.words.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<const N: usize> Published<N> {
@@ -86,7 +95,7 @@ impl<const N: usize> Published<N> {
         }
         // A version that has become current meanwhile must not be touched; once it is taken it cannot become so any more.
         let published = self.current.load(Ordering::Relaxed) == current && {
-            self.write(version, words);
+            version.write(words);
             // Release: pairs with the Acquire of `read`. The count goes up, so that no version looks current by chance.
             let next = (current / VERSIONS as u64 + 1) * VERSIONS as u64 + next % VERSIONS as u64;
             self.current.compare_exchange(current, next, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -94,15 +103,6 @@ impl<const N: usize> Published<N> {
         // Release: pairs with the Acquire above.
         version.taken.store(false, Ordering::Release);
         published
-    }
-
-    fn write(&self, version: &Version<N>, words: [u64; N]) {
-        // Release: pairs with the Acquire fence of `read_version`: a reader that sees one of these words sees that the
-        // version has not been current.
-        fence(Ordering::Release);
-        for (place, word) in version.words.iter().zip(words) {
-            place.store(word, Ordering::Relaxed);
-        }
     }
 }
 

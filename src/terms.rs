@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use crate::cell::{Cell, NEW, Policy, ask};
+use crate::cell::{Cell, NEW, Policy, Words, ask};
 use crate::error::BuildError;
 use crate::published::Published;
 use crate::quota::{Algorithm, Quota};
@@ -18,7 +18,7 @@ use crate::timeline::Timeline;
 pub(crate) const FIRST: usize = 0;
 
 /// Those of a policy, and those of its quota.
-const POLICY_WORDS: usize = 7;
+const POLICY_WORDS: usize = size_of::<Words>() / size_of::<u64>();
 const WORDS: usize = POLICY_WORDS + 4;
 
 #[derive(Debug)]
@@ -205,6 +205,8 @@ impl Cell for By<'_> {
     }
 
     fn force(&self, state: u64, now: u64, cost: u64) -> u64 {
+        // An idle state is as good as none, so it is of no other quota either.
+        let state = if self.is_idle(state, now) { NEW } else { state };
         let (last, inner) = self.last(state);
         last.kept(last.policy.force(inner, now, cost))
     }
@@ -246,13 +248,15 @@ impl Cell for By<'_> {
 }
 
 fn to_words(policy: Policy, quota: &Quota) -> [u64; WORDS] {
-    let [a, b, c, d, e, f, g] = policy.to_words();
     let algorithm = Algorithm::ALL.iter().position(|&algorithm| algorithm == quota.algorithm()).unwrap_or(0);
-    [a, b, c, d, e, f, g, quota.limit(), quota.period_ns(), quota.burst(), algorithm as u64]
+    let mut words = [0; WORDS];
+    words[..POLICY_WORDS].copy_from_slice(&policy.to_words());
+    words[POLICY_WORDS..].copy_from_slice(&[quota.limit(), quota.period_ns(), quota.burst(), algorithm as u64]);
+    words
 }
 
-fn policy_from_words([a, b, c, d, e, f, g, ..]: [u64; WORDS]) -> Policy {
-    Policy::from_words([a, b, c, d, e, f, g])
+fn policy_from_words(words: [u64; WORDS]) -> Policy {
+    Policy::from_words(core::array::from_fn(|word| words[word]))
 }
 
 fn quota_from_words([.., limit, period, burst, algorithm]: [u64; WORDS]) -> Quota {

@@ -6,7 +6,7 @@ use crate::decision::{Decision, Verdict};
 use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::table::{Event, Outcome, Rule, Set, Shards, Table};
-use crate::terms::{By, Terms};
+use crate::terms::{By, FIRST, Terms};
 use crate::timeline::Timeline;
 
 #[derive(Debug)]
@@ -130,15 +130,13 @@ impl<S: Set> Cells<S> {
 
     #[inline(never)]
     fn decide_by_any(&self, id: u64, cost: u64, now: impl FnOnce() -> u64) -> Decision {
-        match self.terms.only() {
-            Some(policy) => ask!(policy, cell => self.decide_by(policy, cell, id, cost, now)),
-            None => {
-                self.table.prefetch(id);
-                let decision = self.decide_at(0, id, cost, now());
-                self.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
-                decision
-            }
+        if let Some(policy) = self.terms.only() {
+            return ask!(policy, cell => self.decide_by(policy, cell, id, cost, now));
         }
+        self.table.prefetch(id);
+        let decision = self.decide_at(FIRST, id, cost, now());
+        self.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
+        decision
     }
 
     #[inline(always)]
@@ -159,7 +157,7 @@ impl<S: Set> Cells<S> {
     pub(super) fn decide_batch(&self, ids: &[u64], now: u64, decisions: &mut [Decision]) -> u64 {
         let (displace, cost) = (self.displaces(), 1);
         let Some(policy) = self.terms.only() else {
-            let by = self.terms.by(0);
+            let by = self.terms.by(FIRST);
             return decisions.iter_mut().zip(ids).fold(0, |allowed, (decision, &id)| {
                 *decision = self.decide_by_number(&by, id, cost, now);
                 allowed + u64::from(decision.is_allowed())
@@ -219,7 +217,7 @@ impl<S: Set> Cells<S> {
 
     pub(super) fn force(&self, id: u64, cost: u64, now: u64) {
         let displace = self.displaces();
-        ask_terms!(self.terms, 0, cell => {
+        ask_terms!(self.terms, FIRST, cell => {
             self.table.charge(None, id, Change { check: Check { cell, now, cost }, deed: Deed::Force }, displace)
         });
     }
@@ -230,13 +228,11 @@ impl<S: Set> Cells<S> {
             let fits = cost == 0 || policy.charge(state, now, cost).is_some();
             Decision::of_state(policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
         };
-        match self.terms.only() {
-            Some(policy) => told(policy, state),
-            None => {
-                let (policy, state) = self.terms.by(number).told(state, now, |state| state);
-                told(&policy, state)
-            }
+        if let Some(policy) = self.terms.only() {
+            return told(policy, state);
         }
+        let (policy, state) = self.terms.by(number).told(state, now, |state| state);
+        told(&policy, state)
     }
 
     pub(super) fn refund(&self, id: u64, cost: u64, now: u64) {
@@ -253,11 +249,11 @@ impl<S: Set> Cells<S> {
     }
     /// Does something to the state of `id` if it has one.
     fn amend(&self, id: u64, cost: u64, now: u64, deed: Deed) {
-        ask_terms!(self.terms, 0, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }));
+        ask_terms!(self.terms, FIRST, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }));
     }
 
     pub(super) fn sweep(&self, sets: usize, now: u64) -> usize {
-        ask_terms!(self.terms, 0, cell => self.table.sweep(sets, Check { cell, now, cost: 0 }))
+        ask_terms!(self.terms, FIRST, cell => self.table.sweep(sets, Check { cell, now, cost: 0 }))
     }
 
     pub(super) fn set_count(&self) -> usize {

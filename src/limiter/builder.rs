@@ -121,7 +121,8 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
 
     /// The clock that says what time it is; [`PreciseClock`] unless set.
     pub fn clock<D: Clock>(self, clock: D) -> Builder<K, D, S> {
-        let Self { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, hasher, keys, .. } = self;
+        let Self { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, hasher, keys, .. } =
+            self;
         Builder { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, clock, hasher, keys }
     }
 

@@ -87,7 +87,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// What keys owe they go on owing, in units: of 3 units used out of 16, 3 are used after the rate is raised a
     /// hundredfold, and come back at the new rate at once. If the new quota allows less than a key owes, the key pays off
     /// what is more before anything is admitted again. In window algorithms, the window at the moment of change becomes
-    /// the one of the new period around that moment.
+    /// the one of the new period around that moment; and of a debt beyond the limit that is older than the last change but
+    /// one, as much is forgiven as the largest limit since would have paid off.
     ///
     /// The states of the keys stay as they are and were laid out for the first quota. So the algorithm stays (token and
     /// leaky bucket are one here), and the new quota must not be too far from the old: the counts of windows have room for
