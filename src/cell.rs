@@ -39,6 +39,13 @@ pub(crate) trait Cell {
     /// paid off like any other use; where it does not fit the state, as much of it as does.
     fn force(&self, state: u64, now: u64, cost: u64) -> u64;
 
+    /// The state after `cost` units are charged for the first time at which they can be admitted; `None` if they do not fit
+    /// the state. They can be once [`admitted_at`](Self::admitted_at) says so of no further units.
+    fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+        let booked = self.force(state, now, cost);
+        (self.debt(self.refund(booked, now, cost), now) >= self.debt(state, now)).then_some(booked)
+    }
+
     /// The state with `cost` units given back, never above full.
     ///
     /// What is charged and given back before it has begun to come back leaves no trace.

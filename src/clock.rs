@@ -4,6 +4,7 @@
 mod system;
 
 use alloc::sync::Arc;
+use core::task::Waker;
 use core::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
@@ -34,12 +35,24 @@ pub use system::{CoarseClock, PreciseClock};
 pub trait Clock: Send + Sync {
     /// Nanoseconds since an origin of the clock's choosing, which stays the same for as long as the clock lives.
     fn now(&self) -> u64;
+
+    /// For clocks that do not run by themselves: sees to it that `waker` is woken when the clock shows `at`, and says so. A
+    /// clock that answers `false`, as this does unless it is implemented, runs as fast as every other, and those who wait
+    /// use a timer.
+    fn wake_at(&self, at: u64, waker: &Waker) -> bool {
+        let _ = (at, waker);
+        false
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     #[inline]
     fn now(&self) -> u64 {
         (**self).now()
+    }
+
+    fn wake_at(&self, at: u64, waker: &Waker) -> bool {
+        (**self).wake_at(at, waker)
     }
 }
 
@@ -60,7 +73,13 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     now: Arc<AtomicU64>,
+    #[cfg(feature = "std")]
+    sleepers: Arc<std::sync::Mutex<Sleepers>>,
 }
+
+/// Those who are to be woken, and when.
+#[cfg(feature = "std")]
+type Sleepers = alloc::vec::Vec<(u64, Waker)>;
 
 impl ManualClock {
     /// A clock that stands at zero.
@@ -80,6 +99,7 @@ impl ManualClock {
     /// Moves to `nanos` nanoseconds after the origin, forward or back.
     pub fn set(&self, nanos: u64) {
         self.now.store(nanos, Ordering::Relaxed);
+        self.wake();
     }
 
     /// Moves forward by `step`, at most to the end of a `u64`.
@@ -91,6 +111,27 @@ impl ManualClock {
         {
             now = changed;
         }
+        self.wake();
+    }
+
+    /// Wakes those whose time has come.
+    #[cfg(feature = "std")]
+    fn wake(&self) {
+        let mut sleepers = self.sleepers();
+        let now = self.now();
+        let due = sleepers.extract_if(.., |(at, _)| *at <= now).collect::<Sleepers>();
+        // They may look at the clock again at once.
+        drop(sleepers);
+        due.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    #[cfg(not(feature = "std"))]
+    #[expect(clippy::unused_self, reason = "nobody can wait")]
+    fn wake(&self) {}
+
+    #[cfg(feature = "std")]
+    fn sleepers(&self) -> std::sync::MutexGuard<'_, Sleepers> {
+        self.sleepers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -98,5 +139,18 @@ impl Clock for ManualClock {
     #[inline]
     fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
+    }
+
+    #[cfg(feature = "std")]
+    fn wake_at(&self, at: u64, waker: &Waker) -> bool {
+        let mut sleepers = self.sleepers();
+        // Who looks several times sleeps once.
+        if !sleepers.iter().any(|(other, sleeper)| *other == at && sleeper.will_wake(waker)) {
+            sleepers.push((at, waker.clone()));
+        }
+        drop(sleepers);
+        // It may have been moved since it was looked at.
+        self.wake();
+        true
     }
 }

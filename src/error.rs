@@ -199,3 +199,59 @@ impl From<BuildError> for CheckError {
         Self::Quota(error)
     }
 }
+
+/// Why nobody waits for this. Nothing was taken.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The cost is more than the quota can ever give.
+    Cost(CostError),
+    /// The key is blocked, or the table has no room for it. No place is booked for something like that to be over.
+    Refused(crate::Decision),
+    /// It would take longer than the caller wants to wait, or than can be kept.
+    TooLong {
+        /// How long it would take; [`Duration::MAX`] if that cannot even be kept.
+        wait: Duration,
+    },
+    /// As many as may are waiting already; see `Builder::waiting`.
+    TooManyWaiting {
+        /// How long it would take.
+        wait: Duration,
+    },
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cost(error) => error.fmt(f),
+            Self::Refused(decision) if decision.is_blocked() => {
+                write!(f, "the key is blocked for {:?} more", decision.retry_after())
+            }
+            Self::Refused(decision) => {
+                write!(f, "the table has no room for the key; ask again after {:?}", decision.retry_after())
+            }
+            Self::TooLong { wait } => write!(f, "a wait of {wait:?} is longer than allowed"),
+            Self::TooManyWaiting { wait } => {
+                write!(
+                    f,
+                    "as many as may are waiting already, until {wait:?} from now; raise Builder::waiting or refuse"
+                )
+            }
+        }
+    }
+}
+
+impl Error for WaitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Cost(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<CostError> for WaitError {
+    fn from(error: CostError) -> Self {
+        Self::Cost(error)
+    }
+}

@@ -188,6 +188,37 @@ impl Ledger {
         }
     }
 
+    /// Charges `id`, by the quota of this number, for the first time at which `cost` units can be admitted after all that
+    /// it has been charged already, and tells its *place*: what it takes to say when that is. Fails if it is too far away to
+    /// be kept, or, with the refusal, if the table has no room for a new key.
+    pub(crate) fn book(&self, number: usize, id: u64, cost: u64, now: u64) -> Result<u64, Option<Decision>> {
+        with!(self, kept => kept.book(number, id, cost, now))
+    }
+
+    /// The nanoseconds until the time of a place.
+    pub(crate) fn wait(&self, place: u64, now: u64) -> u64 {
+        with!(self, kept => kept.wait(place, now))
+    }
+
+    /// The place after one of `cost` units before it was given up; `after` units are booked after it.
+    pub(crate) fn moved_up(&self, id: u64, place: u64, cost: u64, after: u64, now: u64) -> u64 {
+        with!(self, kept => kept.moved_up(id, place, cost, after, now))
+    }
+
+    /// What is to be said when the time of a place has come.
+    pub(crate) fn granted(&self, id: u64, place: u64, cost: u64, now: u64) -> Decision {
+        with!(self, kept => kept.granted(id, place, cost, now))
+    }
+
+    /// Gives up a place of which the time may have come: less is given back rather than too much.
+    pub(crate) fn give_up(&self, id: u64, place: u64, cost: u64, now: u64) {
+        if self.wait(place, now) > 0 {
+            self.refund(id, cost, now);
+        } else {
+            with!(self, kept => kept.give_up(id, place, cost, now));
+        }
+    }
+
     /// Gives `cost` units back to `id`, never above full.
     pub(crate) fn refund(&self, id: u64, cost: u64, now: u64) {
         with!(self, kept => kept.refund(id, cost, now));

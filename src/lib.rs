@@ -80,7 +80,7 @@ mod together;
 pub use access::{Access, AccessList};
 pub use clock::{Clock, ManualClock};
 pub use decision::Decision;
-pub use error::{BuildError, CheckError, CostError};
+pub use error::{BuildError, CheckError, CostError, WaitError};
 pub use global::GlobalLimiter;
 pub use quota::{Algorithm, Quota, QuotaError};
 pub use together::{Limit, check_all};
@@ -90,7 +90,7 @@ pub use {
     clock::{CoarseClock, PreciseClock},
     ip_limiter::{IpLimiter, IpLimiterBuilder},
     ledger::{Memory, WhenFull},
-    limiter::{Builder, Limiter, Penalty, Sweeper},
+    limiter::{Admitted, Builder, Limiter, Penalty, Reservation, Sweeper},
     table::Stats,
 };
 

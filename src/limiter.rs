@@ -5,6 +5,7 @@ mod builder;
 mod penalties;
 mod quotas;
 mod sweeper;
+mod waiting;
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -29,6 +30,8 @@ pub use builder::Builder;
 use penalties::Penalties;
 pub use penalties::Penalty;
 pub use sweeper::Sweeper;
+use waiting::Room;
+pub use waiting::{Admitted, Reservation};
 
 /// One quota, or several, for each of very many keys, in memory that is fixed when it is built.
 ///
@@ -61,6 +64,7 @@ pub struct Limiter<K: ?Sized, C = PreciseClock, S = RandomState> {
     /// Those of all other quotas.
     more: Box<[Ledger]>,
     penalties: Penalties,
+    room: Room,
     timeline: Timeline,
     capacity: usize,
     when_full: WhenFull,

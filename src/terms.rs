@@ -133,6 +133,14 @@ impl Terms {
         ((state >> self.bits) as usize, state & ((1 << self.bits) - 1))
     }
 
+    /// The policy by which a state was charged last, and what that knows of it.
+    pub(crate) fn of(&self, state: u64) -> (Policy, u64) {
+        match self.only() {
+            Some(policy) => (*policy, state),
+            None => self.by(FIRST).told_of_another(state, |inner| inner),
+        }
+    }
+
     /// A state that was charged by the quota of this number, as the table keeps it.
     pub(crate) fn joined(&self, number: usize, state: u64) -> u64 {
         if state == NEW { NEW } else { ((number as u64) << self.bits) | state }
@@ -193,7 +201,7 @@ impl By<'_> {
     }
 }
 
-/// Charges are decided by this policy; what else is done to a state, or asked about it, is left to the one by which it was
+/// Charges are decided, and booked, by this policy; what else is done to a state, or asked about it, is left to the one by which it was
 /// charged last.
 impl Cell for By<'_> {
     fn limit(&self) -> u64 {
@@ -209,6 +217,11 @@ impl Cell for By<'_> {
         let state = if self.is_idle(state, now) { NEW } else { state };
         let (last, inner) = self.last(state);
         last.kept(last.policy.force(inner, now, cost))
+    }
+
+    fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+        let own = self.own(state, now);
+        ask!(&self.policy, cell => cell.book(own, now, cost)).map(|booked| self.kept(booked))
     }
 
     fn refund(&self, state: u64, now: u64, cost: u64) -> u64 {

@@ -34,6 +34,11 @@ impl Timeline {
         reading.saturating_sub(self.zero).min(self.end)
     }
 
+    /// The clock's reading at a moment of this timeline.
+    pub(crate) fn reading(&self, moment: u64) -> u64 {
+        self.zero.saturating_add(moment)
+    }
+
     /// The clock's reading where this timeline begins.
     pub(crate) fn zero(&self) -> u64 {
         self.zero

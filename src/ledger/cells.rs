@@ -61,6 +61,7 @@ impl<A: Cell + Copy> Rule for Check<'_, A> {
 #[derive(Clone, Copy)]
 enum Deed {
     Force,
+    Book,
     Refund,
     /// Takes back a charge that led to this state.
     Undo(u64),
@@ -79,6 +80,7 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
         let Check { cell, now, cost } = self.check;
         Some(match self.deed {
             Deed::Force => cell.force(state, now, cost),
+            Deed::Book => return cell.book(state, now, cost),
             Deed::Refund => cell.refund(state, now, cost),
             Deed::Undo(charged) => cell.undo(state, now, charged, cost),
             Deed::Forget => NEW,
@@ -88,7 +90,7 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
     fn undo(&self, state: u64, charged: u64) -> u64 {
         let Check { cell, now, cost } = self.check;
         match self.deed {
-            Deed::Force => self.check.undo(state, charged),
+            Deed::Force | Deed::Book => self.check.undo(state, charged),
             Deed::Refund | Deed::Undo(_) => cell.force(state, now, cost),
             Deed::Forget => state,
         }
@@ -233,6 +235,42 @@ impl<S: Set> Cells<S> {
         }
         let (policy, state) = self.terms.by(number).told(state, now, |state| state);
         told(&policy, state)
+    }
+
+    pub(super) fn book(&self, number: usize, id: u64, cost: u64, now: u64) -> Result<u64, Option<Decision>> {
+        let displace = self.displaces();
+        let outcome = ask_terms!(self.terms, number, cell => {
+            self.table.charge(None, id, Change { check: Check { cell, now, cost }, deed: Deed::Book }, displace)
+        });
+        match outcome {
+            Outcome::Charged(state) => Ok(state),
+            Outcome::Refused(_) => Err(None),
+            Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => {
+                Ok(self.terms.joined(number, self.terms.policy(number).force(NEW, now, cost)))
+            }
+            Outcome::Crowded(state) => {
+                let (policy, state) = self.terms.of(state);
+                Err(Some(Decision::of_state(&policy, state, now, cost, Verdict::Crowded)))
+            }
+        }
+    }
+
+    pub(super) fn wait(&self, place: u64, now: u64) -> u64 {
+        let (policy, state) = self.terms.of(place);
+        policy.wait(state, now, 0)
+    }
+
+    pub(super) fn moved_up(&self, _id: u64, place: u64, cost: u64, _after: u64, now: u64) -> u64 {
+        ask_terms!(self.terms, FIRST, cell => cell.refund(place, now, cost))
+    }
+
+    pub(super) fn granted(&self, _id: u64, place: u64, cost: u64, now: u64) -> Decision {
+        let (policy, state) = self.terms.of(place);
+        Decision::of_state(&policy, state, now, cost, Verdict::Allowed)
+    }
+
+    pub(super) fn give_up(&self, id: u64, place: u64, cost: u64, now: u64) {
+        self.amend(id, cost, now, Deed::Undo(place));
     }
 
     pub(super) fn refund(&self, id: u64, cost: u64, now: u64) {

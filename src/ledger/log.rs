@@ -202,6 +202,55 @@ impl Log {
         }
     }
 
+    /// A place is the moment at which the last of its units is free.
+    pub(super) fn book(&self, _number: usize, id: u64, cost: u64, now: u64) -> Result<u64, Option<Decision>> {
+        loop {
+            let more = cost.div_ceil(self.limit());
+            let outcome = self.table.charge(None, id, Keep { log: self, now, more }, self.displaces());
+            if let Outcome::Crowded(state) = outcome {
+                let decision = self.crowded(state, cost, now);
+                return if decision.is_allowed() { Ok(now) } else { Err(Some(decision)) };
+            }
+            let Some((found, units, at)) = self.kept(id, now) else { continue };
+            let (until, ours) = (at + self.period, || found.lives_on(id));
+            let taken = units.take(cost, at, until);
+            let (booked, begin) = units.postpone(cost - taken, at, self.period, self.most_periods(), ours);
+            if ours() && taken + booked == cost {
+                return Ok(begin);
+            }
+            units.free_newest(booked, at, self.period, ours);
+            units.give_back(taken, until, || true);
+            if ours() {
+                return Err(None);
+            }
+        }
+    }
+
+    pub(super) fn wait(&self, place: u64, now: u64) -> u64 {
+        place.saturating_sub(now)
+    }
+
+    pub(super) fn moved_up(&self, id: u64, place: u64, _cost: u64, after: u64, _now: u64) -> u64 {
+        let moved = |found: Found<'_, ExactSet>| {
+            let begin = self.units(found.position()).booked_from(after, self.period, place);
+            found.was_of(id).then_some(begin)
+        };
+        self.table.find_live(id).and_then(moved).unwrap_or(place)
+    }
+
+    pub(super) fn granted(&self, id: u64, _place: u64, cost: u64, now: u64) -> Decision {
+        let found = self.table.find_live(id);
+        let kept = found.map(|found| (self.units(found.position()), self.last(found.state()).max(now)));
+        self.decision(kept, cost, now, Verdict::Allowed)
+    }
+
+    pub(super) fn give_up(&self, id: u64, place: u64, cost: u64, _now: u64) {
+        if let Some(found) = self.table.find_live(id) {
+            let units = self.units(found.position());
+            units.give_back(cost, place + self.period, || found.lives_on(id));
+        }
+    }
+
     fn crowded(&self, state: u64, cost: u64, now: u64) -> Decision {
         if self.when_full == WhenFull::AdmitUntracked {
             let remaining = self.limit() - cost;
@@ -370,10 +419,10 @@ impl<'a> Units<'a> {
     }
 
     /// Takes `count` units once more for a period after that for which they are taken, the soonest free first, as far as
-    /// the table keeps the entry.
-    fn postpone(self, count: u64, at: u64, period: u64, most_periods: u64, ours: impl Fn() -> bool) {
+    /// the table keeps the entry. Tells how many it were, and when the last of them begins.
+    fn postpone(self, count: u64, at: u64, period: u64, most_periods: u64, ours: impl Fn() -> bool) -> (u64, u64) {
         let last = at.saturating_add(most_periods.saturating_mul(period));
-        let mut left = count;
+        let (mut left, mut begin) = (count, at);
         while left > 0 {
             // All that are free within a period of the soonest come before any of them comes a second time.
             let soonest = self.each().map(|(_, until)| until.max(at)).min().unwrap_or(last);
@@ -385,10 +434,25 @@ impl<'a> Units<'a> {
             let changed = changed
                 + self.change(round - changed, &ours, |until| if until.max(at) == up_to { later(until) } else { None });
             if changed == 0 {
-                return;
+                break;
             }
             left -= changed;
+            begin = up_to;
         }
+        (count - left, begin)
+    }
+
+    /// When the last but `after` of all that was taken begins, and no later than `latest`.
+    fn booked_from(self, after: u64, period: u64, latest: u64) -> u64 {
+        // A unit that is taken for several periods begins once for each.
+        let begins =
+            |from: u64| self.each().map(|(_, until)| (until + 1).saturating_sub(from).div_ceil(period)).sum::<u64>();
+        let (mut early, mut late) = (0, latest.saturating_add(period));
+        while early < late {
+            let middle = (early + 1).midpoint(late).max(early + 1);
+            if begins(middle) > after { early = middle } else { late = middle - 1 }
+        }
+        early.saturating_sub(period)
     }
 
     /// Frees the `count` units that were taken last, or takes a period off those that are taken for several.

@@ -10,6 +10,7 @@ use loom::thread;
 
 use super::{Ledger, Memory, Room, WhenFull};
 use crate::quota::{Algorithm, Quota};
+use crate::terms::FIRST;
 use crate::timeline::Timeline;
 use crate::together::{self, Share};
 
@@ -26,12 +27,12 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 /// Room for two keys, each with `limit` units a second.
 fn ledger(algorithm: Algorithm, limit: u64) -> Arc<Ledger> {
     let quota = Quota::per_second(limit).with_algorithm(algorithm);
-    let room = Room { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::DisplaceLeast };
+    let room = Room { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::DisplaceLeast, others: 0 };
     Arc::new(Ledger::new(&quota, &Timeline::new(0, Duration::from_secs(3_600)), room).unwrap())
 }
 
 fn check(ledger: &Ledger, id: u64, now: u64) -> u64 {
-    ledger.decide_at(id, 1, now).granted()
+    ledger.decide_at(FIRST, id, 1, now).granted()
 }
 
 /// Asks `ledger` for the second key of each pair at the first's moment, each on a thread of its own.
@@ -50,8 +51,8 @@ fn a_log_gives_a_new_key_no_more_than_there_is() {
     model(3, || {
         let log = ledger(Algorithm::SlidingWindowLog, 1);
         assert_eq!(race(&log, &[(0, 1), (0, 1)]).iter().sum::<u64>(), 1);
-        assert_eq!(log.look(1, 1, 0).remaining(), 0);
-        assert_eq!(log.look(1, 1, SECOND).remaining(), 1);
+        assert_eq!(log.look(FIRST, 1, 1, 0).remaining(), 0);
+        assert_eq!(log.look(FIRST, 1, 1, SECOND).remaining(), 1);
     });
 }
 
@@ -62,7 +63,7 @@ fn three_threads_want_the_two_units_of_a_log() {
         // The key is known, but all of its units are free again.
         assert_eq!(check(&log, 1, 0), 1);
         assert_eq!(race(&log, &[(SECOND, 1), (SECOND, 1), (SECOND, 1)]).iter().sum::<u64>(), 2);
-        assert_eq!(log.look(1, 1, SECOND).remaining(), 0);
+        assert_eq!(log.look(FIRST, 1, 1, SECOND).remaining(), 0);
     });
 }
 
@@ -72,11 +73,11 @@ fn all_or_none_of_the_units_of_a_log() {
         let log = ledger(Algorithm::SlidingWindowLog, 3);
         assert_eq!(check(&log, 1, 0), 1);
         let other = Arc::clone(&log);
-        let thread = thread::spawn(move || other.decide_at(1, 2, 0).granted());
-        let granted = log.decide_at(1, 2, 0).granted() + thread.join().unwrap();
+        let thread = thread::spawn(move || other.decide_at(FIRST, 1, 2, 0).granted());
+        let granted = log.decide_at(FIRST, 1, 2, 0).granted() + thread.join().unwrap();
         // Both may be refused for what the other has taken and gives back, but nothing is lost by that.
         assert!(granted == 2 || granted == 0, "{granted}");
-        assert_eq!(log.look(1, 1, 0).remaining(), 2 - granted);
+        assert_eq!(log.look(FIRST, 1, 1, 0).remaining(), 2 - granted);
     });
 }
 
@@ -91,7 +92,7 @@ fn a_log_is_never_swept_under_a_charge() {
         assert_eq!(check(&log, 1, SECOND), 1);
         sweep.join().unwrap();
         assert_eq!(check(&log, 1, SECOND), 0);
-        assert_eq!(log.look(1, 1, 2 * SECOND - 1).remaining(), 0);
+        assert_eq!(log.look(FIRST, 1, 1, 2 * SECOND - 1).remaining(), 0);
     });
 }
 
@@ -105,13 +106,13 @@ fn a_log_that_is_displaced_is_handed_over_empty() {
             assert_eq!(check(&log, id, 0), 1);
         }
         assert_eq!(race(&log, &[(0, 3), (0, 1)]), [1, 1]);
-        let left = [1, 2, 3].map(|id| log.look(id, 1, 0).remaining());
+        let left = [1, 2, 3].map(|id| log.look(FIRST, id, 1, 0).remaining());
         assert!(left[2] >= 1, "{left:?}");
     });
 }
 
 fn check_all(ledgers: &[Arc<Ledger>]) -> u64 {
-    let share = |index: usize| Some(Share { ledger: ledgers.get(index)?, id: 1, now: 0 });
+    let share = |index: usize| Some(Share { number: FIRST, ledger: ledgers.get(index)?, id: 1, now: 0 });
     together::decide(share, 1).granted()
 }
 
@@ -124,7 +125,7 @@ fn charged_by_all_or_by_none(preemptions: usize, algorithms: [Algorithm; 2], lim
         let granted = check_all(&ledgers) + thread.join().unwrap();
         assert!(granted <= 1);
         for (ledger, limit) in ledgers.iter().zip(limits) {
-            assert_eq!(ledger.look(1, 1, 0).remaining(), limit - granted);
+            assert_eq!(ledger.look(FIRST, 1, 1, 0).remaining(), limit - granted);
         }
         if limits[0] > 1 {
             assert_eq!(granted, 1, "only the last quota refuses, so nobody stands in the other's way for nothing");
@@ -148,12 +149,12 @@ fn a_window_and_a_log_are_charged_as_one() {
 fn against_a_check(algorithm: Algorithm, given_back: u64, deed: fn(&Ledger)) {
     model(3, move || {
         let ledger = ledger(algorithm, 2);
-        assert_eq!(ledger.decide_at(1, 2, 0).granted(), 2);
+        assert_eq!(ledger.decide_at(FIRST, 1, 2, 0).granted(), 2);
         let other = Arc::clone(&ledger);
         let thread = thread::spawn(move || check(&other, 1, 0));
         deed(&ledger);
         let granted = thread.join().unwrap();
-        assert_eq!(ledger.look(1, 1, 0).remaining(), given_back - granted);
+        assert_eq!(ledger.look(FIRST, 1, 1, 0).remaining(), given_back - granted);
     });
 }
 
@@ -176,15 +177,15 @@ fn against_a_displacement(preemptions: usize, deed: fn(&Ledger)) {
     model(preemptions, move || {
         let log = ledger(Algorithm::SlidingWindowLog, 2);
         assert_eq!(check(&log, 1, 0), 1);
-        assert_eq!(log.decide_at(2, 2, 0).granted(), 2);
+        assert_eq!(log.decide_at(FIRST, 2, 2, 0).granted(), 2);
         let other = Arc::clone(&log);
         let thread = thread::spawn(move || deed(&other));
         // At another moment, for units of the same nanosecond are alike.
         let granted = check(&log, 3, 1);
         thread.join().unwrap();
-        let left = log.look(3, 1, 1).remaining();
+        let left = log.look(FIRST, 3, 1, 1).remaining();
         // It may be refused for what is in flight; and displaced in turn by key 1, it has used nothing.
-        let displaced = left == 2 && log.look(1, 1, 1).remaining() < 2;
+        let displaced = left == 2 && log.look(FIRST, 1, 1, 1).remaining() < 2;
         assert!(left == 2 - granted || displaced, "{left} after {granted}");
     });
 }

@@ -8,6 +8,7 @@ use ahash::RandomState;
 
 use super::Limiter;
 use super::penalties::{Penalties, Penalty};
+use super::waiting;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::BuildError;
 use crate::ledger::{Ledger, Memory, Room, WhenFull};
@@ -45,6 +46,7 @@ pub struct Builder<K: ?Sized, C = PreciseClock, S = RandomState> {
     shards: Option<usize>,
     when_full: WhenFull,
     penalty: Option<Penalty>,
+    waiting: (usize, usize),
     clock: C,
     hasher: S,
     keys: PhantomData<fn(&K)>,
@@ -62,6 +64,7 @@ impl<K: ?Sized> Builder<K> {
             shards: None,
             when_full: WhenFull::default(),
             penalty: None,
+            waiting: (1_024, 65_536),
             clock: PreciseClock::new(),
             hasher: RandomState::new(),
             keys: PhantomData,
@@ -121,9 +124,36 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
 
     /// The clock that says what time it is; [`PreciseClock`] unless set.
     pub fn clock<D: Clock>(self, clock: D) -> Builder<K, D, S> {
-        let Self { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, hasher, keys, .. } =
-            self;
-        Builder { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, clock, hasher, keys }
+        let Self {
+            quota,
+            more,
+            others,
+            capacity,
+            memory,
+            horizon,
+            shards,
+            when_full,
+            penalty,
+            waiting,
+            hasher,
+            keys,
+            ..
+        } = self;
+        Builder {
+            quota,
+            more,
+            others,
+            capacity,
+            memory,
+            horizon,
+            shards,
+            when_full,
+            penalty,
+            waiting,
+            clock,
+            hasher,
+            keys,
+        }
     }
 
     /// What turns keys into 64-bit hashes; `ahash` with random seeds unless set.
@@ -131,8 +161,36 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
     /// The hash stands for the key, so all 64 bits must be good, and the seed must be secret where clients choose
     /// their keys.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> Builder<K, C, T> {
-        let Self { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, clock, keys, .. } = self;
-        Builder { quota, more, others, capacity, memory, horizon, shards, when_full, penalty, clock, hasher, keys }
+        let Self {
+            quota,
+            more,
+            others,
+            capacity,
+            memory,
+            horizon,
+            shards,
+            when_full,
+            penalty,
+            waiting,
+            clock,
+            keys,
+            ..
+        } = self;
+        Builder {
+            quota,
+            more,
+            others,
+            capacity,
+            memory,
+            horizon,
+            shards,
+            when_full,
+            penalty,
+            waiting,
+            clock,
+            hasher,
+            keys,
+        }
     }
 
     /// How far time may run from the moment at which the limiter is built; nine years unless set. Beyond it the
@@ -156,6 +214,13 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
     /// some nanoseconds more.
     pub fn penalty(self, penalty: Penalty) -> Self {
         Self { penalty: Some(penalty), ..self }
+    }
+
+    /// The most that may wait for their turn, for one key and in all: by [`reserve`](Limiter::reserve),
+    /// [`wait`](Limiter::wait) or `until_ready`. 1,024 and 65,536 unless set. Each takes some hundred bytes, besides those of
+    /// [`memory_bytes`](Limiter::memory_bytes), for as long as it waits.
+    pub fn waiting(self, most_for_one: usize, most_in_all: usize) -> Self {
+        Self { waiting: (most_for_one, most_in_all), ..self }
     }
 
     /// What happens to a new key when all its slots are taken.
@@ -199,6 +264,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Builder<K, C, S> {
             first: Ledger::new(&self.quota, &timeline, room)?,
             more: self.more.iter().map(ledger).collect::<Result<_, _>>()?,
             penalties: Penalties::new(self.capacity / BLOCKED_SHARE + 1, &timeline, self.penalty)?,
+            room: waiting::Room::new(self.waiting.0, self.waiting.1),
             timeline,
             capacity: self.capacity,
             when_full: self.when_full,

@@ -115,7 +115,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: &Quota) -> Result<(), BuildError> {
-        self.first.set_quota(quota, self.now())
+        self.set_quota_at(0, quota)
     }
 
     /// Changes the quota of this place among several, as [`set_quota`](Self::set_quota) does the first.
@@ -126,7 +126,10 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     pub fn set_quota_at(&self, index: usize, quota: &Quota) -> Result<(), BuildError> {
         let count = self.more.len() + 1;
         let ledger = self.ledgers().nth(index).ok_or(BuildError::NoSuchQuota { index, count })?;
-        ledger.set_quota(quota, self.now())
+        ledger.set_quota(quota, self.now())?;
+        // Those who wait do so at the new rate.
+        self.room.wake_all();
+        Ok(())
     }
 
     /// The quotas of each key as they stand now, in the order in which the builder was given them.

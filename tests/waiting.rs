@@ -1,0 +1,343 @@
+//! Waiting in turn: places in time, futures and threads, in virtual time throughout.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::{Algorithm, Limiter, ManualClock, Quota, Reservation, WaitError};
+
+const SECOND: u64 = 1_000_000_000;
+
+type Waits = Limiter<str, ManualClock>;
+
+fn limiter(quota: Quota) -> (Waits, ManualClock) {
+    let clock = ManualClock::new();
+    (Limiter::builder(quota).capacity(100).clock(clock.clone()).build().unwrap(), clock)
+}
+
+fn seconds(place: &Reservation<'_, str, ManualClock, impl std::hash::BuildHasher>) -> f64 {
+    place.wait().as_secs_f64()
+}
+
+/// F03: places that are given back leave nothing, in whatever order.
+#[test]
+fn reservations_that_are_cancelled_leave_no_trace() {
+    for order in [[2, 1, 0], [0, 1, 2], [1, 0, 2], [1, 2, 0]] {
+        let (limiter, clock) = limiter(Quota::per_minute(60).with_burst(1));
+        let mut places = [(); 3].map(|()| Some(limiter.reserve("key", 1).unwrap()));
+        let waits = places.each_ref().map(|place| seconds(place.as_ref().unwrap()));
+        assert_eq!(waits.map(|wait| wait as u64), [0, 1, 2]);
+        for index in order {
+            places[index].take().unwrap().cancel();
+        }
+        assert_eq!(limiter.waiting(), 0);
+        assert!(limiter.check("key").is_allowed(), "{order:?}");
+        assert_eq!(limiter.check("key").retry_after(), Duration::from_secs(1));
+        clock.set(SECOND);
+        assert!(limiter.check("key").is_allowed());
+    }
+}
+
+/// F03, the middle one only: the last moves up, and the state is that of two.
+#[test]
+fn those_behind_a_cancelled_place_move_up() {
+    for algorithm in Algorithm::ALL {
+        let quota = match algorithm {
+            Algorithm::TokenBucket => Quota::per_second(1),
+            Algorithm::LeakyBucket => Quota::per_second(1).with_algorithm(*algorithm).with_burst(0),
+            _ => Quota::per_second(1).with_algorithm(*algorithm),
+        };
+        let (limiter, clock) = limiter(quota);
+        let first = limiter.reserve("key", 1).unwrap();
+        let middle = limiter.reserve("key", 1).unwrap();
+        let last = limiter.reserve("key", 1).unwrap();
+        let behind = limiter.reserve("key", 1).unwrap();
+        let wait_of_last = last.wait();
+        assert!(first.wait() < middle.wait() && middle.wait() < wait_of_last && wait_of_last < behind.wait());
+        let wait_of_middle = middle.wait();
+        drop(middle);
+        assert_eq!((last.wait(), behind.wait()), (wait_of_middle, wait_of_last), "{algorithm}");
+        let refused = limiter.check("key");
+        assert!(!refused.is_allowed() && refused.retry_after() > wait_of_last, "{algorithm}");
+        clock.advance(wait_of_last);
+        [first, last, behind].into_iter().for_each(drop);
+        assert_eq!(limiter.waiting(), 0);
+        assert!(!limiter.check("key").is_allowed(), "their time had come, so they were used");
+        clock.advance(Duration::from_secs(5));
+        assert!(limiter.check("key").is_allowed());
+    }
+}
+
+#[test]
+fn a_place_is_used_when_its_time_has_come_or_it_is_kept() {
+    let (limiter, clock) = limiter(Quota::per_second(1));
+    drop(limiter.reserve("key", 1).unwrap());
+    assert!(!limiter.check("key").is_allowed(), "its time was at once");
+    limiter.reserve("key", 1).unwrap().keep();
+    assert_eq!(limiter.peek("key").retry_after(), Duration::from_secs(2));
+    let place = limiter.reserve("key", 1).unwrap();
+    clock.set(2 * SECOND);
+    drop(place);
+    assert_eq!(limiter.peek("key").retry_after(), Duration::from_secs(1));
+}
+
+/// F02: a place that is cancelled when its time has come is given back.
+#[test]
+fn a_place_is_given_back_after_its_time_as_far_as_it_has_not_come_back() {
+    let (limiter, clock) = limiter(Quota::per_second(1).with_burst(10));
+    assert_eq!(limiter.check_n("key", 10).unwrap().remaining(), 0);
+    let place = limiter.reserve("key", 1).unwrap();
+    clock.set(SECOND);
+    assert_eq!(limiter.peek("key").remaining(), 0);
+    place.cancel();
+    assert_eq!(limiter.peek("key").remaining(), 1);
+    // 9 owed, 10 with the place: at 10.5 s a half of its unit has come back by itself.
+    let place = limiter.reserve("key", 1).unwrap();
+    clock.set(10 * SECOND + SECOND / 2);
+    assert!(limiter.check("key").is_allowed());
+    place.cancel();
+    assert!(limiter.peek("key").reset_after() >= Duration::from_secs(1));
+}
+
+/// F06, and a deadline: what fails leaves no trace.
+#[test]
+fn a_wait_that_is_too_long_fails_at_once() {
+    let (limiter, clock) = limiter(Quota::per_second(1));
+    assert!(limiter.check("key").is_allowed());
+    for longest in [Duration::ZERO, Duration::from_nanos(SECOND - 1)] {
+        let error = limiter.reserve_within("key", 1, longest).unwrap_err();
+        assert!(matches!(error, WaitError::TooLong { wait } if wait == Duration::from_secs(1)), "{error}");
+        let error = limiter.wait_n("key", 1, longest).unwrap_err();
+        assert!(matches!(error, WaitError::TooLong { wait } if wait == Duration::from_secs(1)), "{error}");
+    }
+    assert_eq!(limiter.peek("key").retry_after(), Duration::from_secs(1));
+    assert_eq!(limiter.reserve_within("key", 1, Duration::from_secs(1)).unwrap().wait(), Duration::from_secs(1));
+    clock.set(SECOND);
+    assert!(limiter.check("key").is_allowed());
+    assert_eq!(limiter.stats().refused, 4);
+}
+
+/// A14: what can never be is said at once, and takes nothing.
+#[test]
+fn a_cost_beyond_the_burst_does_not_wait() {
+    let (limiter, _) = limiter(Quota::per_second(10));
+    for error in [limiter.reserve("key", 11).unwrap_err(), limiter.wait_n("key", 11, Duration::MAX).unwrap_err()] {
+        assert!(matches!(error, WaitError::Cost(error) if (error.cost, error.limit) == (11, 10)));
+    }
+    assert!(limiter.wait_n("key", 10, Duration::MAX).unwrap().decision().is_allowed());
+    assert_eq!(limiter.waiting(), 0);
+}
+
+/// F08: three go, five wait, two are refused.
+#[test]
+fn the_number_of_those_who_wait_is_bounded() {
+    let clock = ManualClock::new();
+    let builder = Limiter::<str>::builder(Quota::per_second(10).with_burst(3)).waiting(5, 7).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    let mut waits = Vec::new();
+    let mut places = Vec::new();
+    for _ in 0..10 {
+        match limiter.reserve("key", 1) {
+            Ok(place) => {
+                waits.push(place.wait().as_millis());
+                places.push(place);
+            }
+            Err(error) => {
+                assert!(matches!(error, WaitError::TooManyWaiting { wait } if wait == Duration::from_millis(600)));
+            }
+        }
+    }
+    assert_eq!(waits, [0, 0, 0, 100, 200, 300, 400, 500]);
+    assert_eq!(limiter.waiting(), 5);
+    // Two more in all.
+    let others = [(); 6].map(|()| limiter.reserve("other", 1).ok());
+    assert_eq!(others.iter().flatten().count(), 5);
+    assert!(matches!(limiter.reserve("other", 1), Err(WaitError::TooManyWaiting { .. })));
+    // F01: who gives up makes room at once.
+    drop(places.pop());
+    assert_eq!(limiter.reserve("key", 1).unwrap().wait(), Duration::from_millis(500));
+}
+
+/// F09: who waits is not overtaken, by a check or otherwise.
+#[test]
+fn a_large_cost_is_not_starved_by_small_ones() {
+    let (limiter, clock) = limiter(Quota::per_second(10));
+    assert_eq!(limiter.check_n("key", 10).unwrap().remaining(), 0);
+    let large = limiter.reserve("key", 10).unwrap();
+    for tenth in 0..10 {
+        clock.set(tenth * SECOND / 10);
+        assert!(!limiter.check("key").is_allowed());
+        assert!(limiter.reserve("key", 1).unwrap().wait() > large.wait());
+    }
+    clock.set(SECOND);
+    assert_eq!(large.wait(), Duration::ZERO);
+}
+
+#[test]
+fn blocked_keys_and_full_tables_do_not_wait() {
+    let (limiter, _) = limiter(Quota::per_second(1));
+    limiter.block("mallory", Duration::from_secs(9));
+    let error = limiter.reserve("mallory", 1).unwrap_err();
+    assert!(matches!(&error, WaitError::Refused(decision) if decision.is_blocked()), "{error}");
+    let builder = Limiter::<u64>::builder(Quota::per_hour(1)).capacity(1).when_full(tollgate::WhenFull::Refuse);
+    let limiter = builder.clock(ManualClock::new()).build().unwrap();
+    let refused = (0..100).filter(|key| matches!(limiter.reserve(key, 1), Err(WaitError::Refused(_)))).count();
+    assert!(refused > 80, "{refused}");
+}
+
+/// All quotas are booked, and the latest of the times counts.
+#[test]
+fn a_place_is_one_of_all_quotas() {
+    let clock = ManualClock::new();
+    let builder = Limiter::<str>::builder(Quota::per_second(2)).and(Quota::per_minute(3)).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    let places = [(); 5].map(|()| limiter.reserve("key", 1).unwrap());
+    assert_eq!(places.each_ref().map(|place| place.wait().as_millis()), [0, 0, 500, 20_000, 40_000]);
+    let [first, second, third, fourth, fifth] = places;
+    drop((first, second));
+    drop(fourth);
+    assert_eq!((third.wait().as_millis(), fifth.wait().as_millis()), (500, 20_000));
+}
+
+/// Who waits does so at the rate of the quota as it stands.
+#[test]
+fn a_new_quota_moves_those_who_wait() {
+    let (limiter, clock) = limiter(Quota::per_minute(1));
+    let places = [(); 3].map(|()| limiter.reserve("key", 1).unwrap());
+    limiter.set_quota(&Quota::per_minute(60).with_burst(1)).unwrap();
+    assert_eq!(places.each_ref().map(seconds), [0.0, 1.0, 2.0]);
+    limiter.set_quota(&Quota::per_minute(6).with_burst(1)).unwrap();
+    clock.set(5 * SECOND);
+    assert_eq!(places.each_ref().map(seconds), [0.0, 5.0, 15.0]);
+}
+
+#[test]
+fn threads_leave_in_order_at_the_pace_of_the_quota() {
+    let (limiter, clock) = limiter(Quota::per_second(1));
+    let limiter = Arc::new(limiter);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let threads = (0..10_usize).map(|number| {
+        let (shared, sender, clock) = (Arc::clone(&limiter), sender.clone(), clock.clone());
+        let thread = thread::spawn(move || {
+            assert!(shared.wait("key").unwrap().decision().is_allowed());
+            sender.send((number, tollgate::Clock::now(&clock) / SECOND)).unwrap();
+        });
+        // The first goes at once; the others come one after the other.
+        while limiter.waiting() < number {
+            thread::yield_now();
+        }
+        thread
+    });
+    let threads = threads.collect::<Vec<_>>();
+    for second in 0..10 {
+        clock.set(second * SECOND);
+        assert_eq!(receiver.recv().unwrap(), (usize::try_from(second).unwrap(), second));
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(limiter.waiting(), 0);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Wait(u64),
+    Reserve(u64),
+    /// Gives up one of those whose time has not come, or has come just now.
+    GiveUp(prop::sample::Index),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (0..3_000_u64).prop_map(Step::Wait),
+        4 => (1..4_u64).prop_map(Step::Reserve),
+        3 => any::<prop::sample::Index>().prop_map(Step::GiveUp),
+    ]
+}
+
+/// When each of those who came, at a time and for a cost, goes: first come, first served, by the definition of a bucket. And
+/// the theoretical arrival time after them.
+fn times(quota: Quota, came: &[(u64, u64)]) -> (Vec<u64>, u64) {
+    let interval = quota.emission_interval().as_nanos() as u64;
+    let capacity = interval * quota.burst();
+    let mut tat = 0;
+    let times = came.iter().map(|&(at, cost)| {
+        tat = at.max(tat) + cost * interval;
+        at.max(tat.saturating_sub(capacity))
+    });
+    (times.collect(), tat)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    /// Whoever gives up before its time leaves everything as if it had never asked: the times of the others, and what is
+    /// left.
+    #[test]
+    fn who_gives_up_leaves_no_trace(
+        (limit, burst) in (prop::sample::select(vec![1_u64, 2, 4, 10]), 3..12_u64),
+        steps in prop::collection::vec(any_step(), 1..50),
+    ) {
+        let quota = Quota::per_second(limit).with_burst(burst);
+        let (limiter, clock) = limiter(quota);
+        let (mut now, mut came, mut places) = (0, Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Wait(ms) => {
+                    now += ms * 1_000_000;
+                    clock.set(now);
+                }
+                Step::Reserve(cost) => {
+                    places.push(limiter.reserve("key", cost).unwrap());
+                    came.push((now, cost));
+                }
+                Step::GiveUp(which) => {
+                    let (times, _) = times(quota, &came);
+                    let open = (0..places.len()).filter(|&index| times[index] >= now).collect::<Vec<_>>();
+                    if !open.is_empty() {
+                        let index = open[which.index(open.len())];
+                        places.remove(index).cancel();
+                        came.remove(index);
+                    }
+                }
+            }
+            let (times, tat) = times(quota, &came);
+            let waits = times.iter().map(|time| u128::from(time.saturating_sub(now)));
+            prop_assert_eq!(places.iter().map(|place| place.wait().as_nanos()).collect::<Vec<_>>(), waits.collect::<Vec<_>>());
+            prop_assert_eq!(limiter.peek("key").reset_after().as_nanos(), u128::from(tat.saturating_sub(now)));
+        }
+    }
+
+    /// With any algorithm: once all have given up before their time, the limiter is as new; and those who stay go in the
+    /// order in which they came, no more of them than the quota gives.
+    #[test]
+    fn all_who_give_up_leave_a_limiter_as_new(
+        algorithm in prop::sample::select(Algorithm::ALL),
+        limit in 1..6_u64,
+        give_up in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        late in 0..1_500_u64,
+    ) {
+        let quota = Quota::per_second(limit).with_algorithm(algorithm);
+        let (limiter, clock) = limiter(quota);
+        clock.set(late * 1_000_000);
+        while limiter.check("key").is_allowed() {}
+        let fresh = limiter.peek("key");
+        let mut places = (0..12).filter_map(|_| limiter.reserve("key", 1).ok().filter(|place| !place.wait().is_zero())).collect::<Vec<_>>();
+        let before = places.iter().map(Reservation::wait).collect::<Vec<_>>();
+        prop_assert!(before.is_sorted(), "{algorithm}: {before:?}");
+        for which in give_up {
+            if !places.is_empty() {
+                places.remove(which.index(places.len())).cancel();
+            }
+            let waits = places.iter().map(Reservation::wait).collect::<Vec<_>>();
+            prop_assert_eq!(&waits, &before[..waits.len()], "{}: as if they had never asked", algorithm);
+        }
+        drop(places);
+        let after = limiter.peek("key");
+        prop_assert_eq!(after.remaining(), fresh.remaining());
+        prop_assert_eq!(after.retry_after(), fresh.retry_after(), "{}", algorithm);
+        prop_assert_eq!(limiter.waiting(), 0);
+    }
+}
