@@ -122,7 +122,9 @@ impl ManualClock {
         let due = sleepers.extract_if(.., |(at, _)| *at <= now).collect::<Sleepers>();
         // They may look at the clock again at once.
         drop(sleepers);
-        due.into_iter().for_each(|(_, waker)| waker.wake());
+        for (_, waker) in due {
+            waker.wake();
+        }
     }
 
     #[cfg(not(feature = "std"))]

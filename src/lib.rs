@@ -90,7 +90,7 @@ pub use {
     clock::{CoarseClock, PreciseClock},
     ip_limiter::{IpLimiter, IpLimiterBuilder},
     ledger::{Memory, WhenFull},
-    limiter::{Admitted, Builder, Limiter, Penalty, Reservation, Sweeper},
+    limiter::{Admitted, Builder, Limiter, Penalty, Request, Reservation, Sweeper},
     table::Stats,
 };
 

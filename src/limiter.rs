@@ -1,6 +1,7 @@
 //! [`Limiter`]: one quota, or several, for each of very many keys. It turns a key into a hash, reads the clock, and asks
 //! its ledgers.
 
+mod batches;
 mod builder;
 mod penalties;
 mod quotas;
@@ -26,6 +27,7 @@ use crate::timeline::Timeline;
 use crate::together::sealed::Parts;
 use crate::together::{self, Limit, Part, Share};
 
+pub use batches::Request;
 pub use builder::Builder;
 use penalties::Penalties;
 pub use penalties::Penalty;
@@ -72,9 +74,6 @@ pub struct Limiter<K: ?Sized, C = PreciseClock, S = RandomState> {
     hasher: S,
     keys: PhantomData<fn(&K)>,
 }
-
-/// How many keys of a batch are fetched ahead of the first decision.
-const BATCH: usize = 32;
 
 impl<K: ?Sized> Limiter<K> {
     /// Begins a limiter that gives each key `quota`.
@@ -267,31 +266,6 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         self.look(self.hasher.hash_one(key), 1)
     }
 
-    /// Takes one unit from the budget of each of `keys`, in their order, and puts what became of it into the same place
-    /// of `decisions`. It decides what single checks at one moment would, keys that come more than once included, but
-    /// reads the clock once and waits for memory far less: from a few keys on it is several times as fast.
-    ///
-    /// `keys` is a slice of keys, or anything else that yields references to them. Returns how many keys were checked:
-    /// all of them, or as many as there is room for in `decisions`. What lies beyond, in either, is not touched.
-    ///
-    /// ```
-    /// use tollgate::{Decision, Limiter, Quota};
-    ///
-    /// let limiter = Limiter::<str>::builder(Quota::per_minute(100).with_burst(2)).build()?;
-    /// let mut decisions = [Decision::default(); 4];
-    /// assert_eq!(limiter.check_many(["alice", "bob", "alice", "alice"], &mut decisions), 4);
-    /// assert_eq!(decisions.map(|decision| decision.is_allowed()), [true, true, true, false]);
-    /// # Ok::<(), tollgate::BuildError>(())
-    /// ```
-    pub fn check_many<'a, Q>(&self, keys: impl IntoIterator<Item = &'a Q>, decisions: &mut [Decision]) -> usize
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized + 'a,
-    {
-        let ids = keys.into_iter().map(|key| self.hasher.hash_one(key));
-        self.decide_many(ids, decisions)
-    }
-
     /// The most units that all of its quotas give at once, with that of this number as the first.
     #[inline]
     fn limit(&self, number: usize) -> u64 {
@@ -371,37 +345,6 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         } else if !decision.is_crowded() {
             self.penalties.refused(id, now);
         }
-    }
-
-    /// Decides [`BATCH`] by [`BATCH`], so that the memory that a batch needs is asked for before any of it is waited for.
-    fn decide_many(&self, mut ids: impl Iterator<Item = u64>, decisions: &mut [Decision]) -> usize {
-        let mut batch = [0; BATCH];
-        let mut now = None;
-        let (mut checked, mut allowed) = (0, 0);
-        let plain = self.more.is_empty() && !self.penalties.matter();
-        for decisions in decisions.chunks_mut(BATCH) {
-            let mut fetched = 0;
-            for (place, id) in batch.iter_mut().zip(ids.by_ref().take(decisions.len())) {
-                self.ledgers().for_each(|ledger| ledger.prefetch(id));
-                *place = id;
-                fetched += 1;
-            }
-            if fetched == 0 {
-                break;
-            }
-            let (now, ids) = (*now.get_or_insert_with(|| self.now()), &batch[..fetched]);
-            if plain {
-                allowed += self.first.decide_batch(ids, now, decisions);
-            } else {
-                decisions.iter_mut().zip(ids).for_each(|(decision, &id)| *decision = self.decide_at(FIRST, id, 1, now));
-            }
-            checked += fetched;
-        }
-        if plain {
-            self.first.shards().add(Event::Allowed, allowed);
-            self.first.shards().add(Event::Refused, checked as u64 - allowed);
-        }
-        checked
     }
 
     #[inline]

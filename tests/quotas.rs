@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::{
-    Algorithm, BuildError, CheckError, Decision, GlobalLimiter, IpLimiter, Limiter, ManualClock, Memory, Quota,
+    Algorithm, BuildError, CheckError, Decision, GlobalLimiter, IpLimiter, Limiter, ManualClock, Memory, Quota, Request,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -485,6 +485,43 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// A batch with costs and quotas of its own decides what single checks at one moment do, keys that come again included.
+    #[test]
+    fn a_batch_decides_what_single_checks_do(
+        algorithm in prop::sample::select(Algorithm::ALL),
+        requests in prop::collection::vec((0..8_u64, 0..6_u64, prop::option::of(0..3_usize)), 0..150),
+        room in 0..150_usize,
+        two in any::<bool>(),
+    ) {
+        let own = Quota::per_minute(5).with_algorithm(algorithm);
+        // A log shares its table with no other quota.
+        let others = u8::from(algorithm != Algorithm::SlidingWindowLog);
+        let quotas = [own, Quota::per_hour(12), Quota::per_second(3)];
+        let build = || {
+            let mut builder = Limiter::<u64>::builder(own).capacity(100).other_quotas(others).clock(ManualClock::new());
+            if two {
+                builder = builder.and(Quota::per_day(20));
+            }
+            builder.build().unwrap()
+        };
+        let (batch, single) = (build(), build());
+        let asked = requests.iter().map(|(key, cost, quota)| {
+            let request = Request::new(key).cost(*cost);
+            quota.map_or(request, |number| request.quota(quotas[number]))
+        });
+        let mut results = (0..room).map(|_| Ok(Decision::default())).collect::<Vec<_>>();
+        let checked = batch.check_requests(asked, &mut results);
+        prop_assert_eq!(checked, room.min(requests.len()));
+        for ((key, cost, quota), result) in requests.iter().zip(&results) {
+            let expected = match quota {
+                Some(number) => single.check_n_with(key, *cost, &quotas[*number]),
+                None => single.check_n(key, *cost).map_err(CheckError::from),
+            };
+            prop_assert_eq!(format!("{result:?}"), format!("{expected:?}"));
+        }
+        prop_assert_eq!(batch.stats(), single.stats());
     }
 
     /// A fixed window counts on when its quota changes, and what is above the limit counts in the windows after it.

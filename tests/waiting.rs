@@ -19,8 +19,8 @@ fn limiter(quota: Quota) -> (Waits, ManualClock) {
     (Limiter::builder(quota).capacity(100).clock(clock.clone()).build().unwrap(), clock)
 }
 
-fn seconds(place: &Reservation<'_, str, ManualClock, impl std::hash::BuildHasher>) -> f64 {
-    place.wait().as_secs_f64()
+fn milliseconds(place: &Reservation<'_, str, ManualClock, impl std::hash::BuildHasher>) -> u128 {
+    place.wait().as_millis()
 }
 
 /// F03: places that are given back leave nothing, in whatever order.
@@ -29,8 +29,8 @@ fn reservations_that_are_cancelled_leave_no_trace() {
     for order in [[2, 1, 0], [0, 1, 2], [1, 0, 2], [1, 2, 0]] {
         let (limiter, clock) = limiter(Quota::per_minute(60).with_burst(1));
         let mut places = [(); 3].map(|()| Some(limiter.reserve("key", 1).unwrap()));
-        let waits = places.each_ref().map(|place| seconds(place.as_ref().unwrap()));
-        assert_eq!(waits.map(|wait| wait as u64), [0, 1, 2]);
+        let waits = places.each_ref().map(|place| milliseconds(place.as_ref().unwrap()));
+        assert_eq!(waits, [0, 1_000, 2_000]);
         for index in order {
             places[index].take().unwrap().cancel();
         }
@@ -209,10 +209,10 @@ fn a_new_quota_moves_those_who_wait() {
     let (limiter, clock) = limiter(Quota::per_minute(1));
     let places = [(); 3].map(|()| limiter.reserve("key", 1).unwrap());
     limiter.set_quota(&Quota::per_minute(60).with_burst(1)).unwrap();
-    assert_eq!(places.each_ref().map(seconds), [0.0, 1.0, 2.0]);
+    assert_eq!(places.each_ref().map(milliseconds), [0, 1_000, 2_000]);
     limiter.set_quota(&Quota::per_minute(6).with_burst(1)).unwrap();
     clock.set(5 * SECOND);
-    assert_eq!(places.each_ref().map(seconds), [0.0, 5.0, 15.0]);
+    assert_eq!(places.each_ref().map(milliseconds), [0, 5_000, 15_000]);
 }
 
 #[test]
@@ -237,7 +237,9 @@ fn threads_leave_in_order_at_the_pace_of_the_quota() {
         clock.set(second * SECOND);
         assert_eq!(receiver.recv().unwrap(), (usize::try_from(second).unwrap(), second));
     }
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     assert_eq!(limiter.waiting(), 0);
 }
 

@@ -226,6 +226,7 @@ impl Log {
         }
     }
 
+    #[expect(clippy::unused_self, reason = "the other ledgers need it")]
     pub(super) fn wait(&self, place: u64, now: u64) -> u64 {
         place.saturating_sub(now)
     }

@@ -16,6 +16,10 @@ use crate::together::{self, Share};
 
 const SECOND: u64 = 1_000_000_000;
 
+/// For a set of two slots.
+const ROOM: Room =
+    Room { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::DisplaceLeast, others: 0 };
+
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -27,8 +31,7 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 /// Room for two keys, each with `limit` units a second.
 fn ledger(algorithm: Algorithm, limit: u64) -> Arc<Ledger> {
     let quota = Quota::per_second(limit).with_algorithm(algorithm);
-    let room = Room { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::DisplaceLeast, others: 0 };
-    Arc::new(Ledger::new(&quota, &Timeline::new(0, Duration::from_secs(3_600)), room).unwrap())
+    Arc::new(Ledger::new(&quota, &Timeline::new(0, Duration::from_secs(3_600)), ROOM).unwrap())
 }
 
 fn check(ledger: &Ledger, id: u64, now: u64) -> u64 {
@@ -199,4 +202,107 @@ fn refunds_and_resets_against_a_displacement() {
 #[test]
 fn debts_against_a_displacement() {
     against_a_displacement(2, |log| log.force(1, 2, 0));
+}
+
+/// Changes the quota of a key while it is checked: what was charged is charged, by whatever quota.
+fn a_new_quota_against_a_check(algorithm: Algorithm, limit: u64) {
+    model(3, move || {
+        let ledger = ledger(algorithm, 2);
+        let other = Arc::clone(&ledger);
+        let quota = Quota::per_second(limit).with_algorithm(algorithm);
+        let thread = thread::spawn(move || other.set_quota(&quota, 0).unwrap());
+        let granted = check(&ledger, 1, 0) + check(&ledger, 1, 0);
+        thread.join().unwrap();
+        assert!(limit < 2 || granted == 2);
+        assert_eq!(ledger.look(FIRST, 1, 1, 0).remaining(), limit.saturating_sub(granted));
+        assert_eq!(ledger.quota().limit(), limit);
+    });
+}
+
+#[test]
+fn new_quotas_against_checks() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        a_new_quota_against_a_check(algorithm, 5);
+        a_new_quota_against_a_check(algorithm, 1);
+    }
+}
+
+/// Room for one quota besides that of three units.
+fn ledger_for_two_quotas() -> Arc<Ledger> {
+    let room = Room { others: 1, ..ROOM };
+    Arc::new(Ledger::new(&Quota::per_second(3), &Timeline::new(0, Duration::from_secs(3_600)), room).unwrap())
+}
+
+#[test]
+fn a_key_of_two_quotas_owes_the_sum() {
+    model(3, || {
+        let ledger = ledger_for_two_quotas();
+        let other = Arc::clone(&ledger);
+        let thread = thread::spawn(move || {
+            let number = other.number(&Quota::per_minute(9)).unwrap().unwrap();
+            other.decide_at(number, 1, 1, 0).granted()
+        });
+        let granted = check(&ledger, 1, 0) + thread.join().unwrap();
+        assert_eq!((granted, ledger.look(FIRST, 1, 1, 0).remaining()), (2, 1));
+    });
+}
+
+#[test]
+fn of_two_new_quotas_one_takes_the_last_room() {
+    for quotas in [[7, 9], [9, 9]] {
+        model(3, move || {
+            let ledger = ledger_for_two_quotas();
+            let check = move |ledger: &Ledger, limit| {
+                let number = ledger.number(&Quota::per_minute(limit)).unwrap()?;
+                let decision = ledger.decide_at(number, limit, 1, 0);
+                assert_eq!(decision.limit(), limit);
+                Some(decision.granted())
+            };
+            let other = Arc::clone(&ledger);
+            let thread = thread::spawn(move || check(&other, quotas[0]));
+            let granted = [check(&ledger, quotas[1]), thread.join().unwrap()];
+            let expected = if quotas[0] == quotas[1] { 2 } else { 1 };
+            assert_eq!(granted.into_iter().flatten().sum::<u64>(), expected);
+        });
+    }
+}
+
+/// Books a place and gives it up while a check goes on: nothing is left of it.
+#[test]
+fn places_given_up_against_checks() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
+        for used in [0, 2] {
+            model(2, move || {
+                let ledger = ledger(algorithm, 2);
+                assert!(used == 0 || ledger.decide_at(FIRST, 1, used, 0).is_allowed());
+                let other = Arc::clone(&ledger);
+                let thread = thread::spawn(move || check(&other, 1, 0));
+                let place = ledger.book(FIRST, 1, 1, 0).unwrap();
+                ledger.give_up(1, place, 1, 0);
+                let granted = thread.join().unwrap();
+                assert!(used == 0 || granted == 0);
+                assert_eq!(ledger.look(FIRST, 1, 1, 0).remaining(), 2 - used - granted);
+            });
+        }
+    }
+}
+
+/// Two book a place each, and a check comes between them or not: no two get the same time.
+#[test]
+fn places_are_distinct() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
+        model(2, move || {
+            let ledger = ledger(algorithm, 1);
+            let other = Arc::clone(&ledger);
+            let thread = thread::spawn(move || {
+                let place = other.book(FIRST, 1, 1, 0).unwrap();
+                other.wait(place, 0)
+            });
+            let granted = check(&ledger, 1, 0);
+            let place = ledger.book(FIRST, 1, 1, 0).unwrap();
+            let mut waits = [ledger.wait(place, 0), thread.join().unwrap()].map(|wait| wait / SECOND);
+            waits.sort_unstable();
+            assert_eq!(waits, [granted, granted + 1]);
+        });
+    }
 }

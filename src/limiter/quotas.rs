@@ -77,7 +77,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     }
 
     /// The number of a quota that stands in for the first.
-    fn number(&self, quota: &Quota) -> Result<usize, CheckError> {
+    pub(super) fn number(&self, quota: &Quota) -> Result<usize, CheckError> {
         self.first.number(quota)?.ok_or(CheckError::TooManyQuotas { quota: *quota })
     }
 

@@ -116,7 +116,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut started = None;
         loop {
-            match place.look(&waker, &mut started, Instant::now(), |then, step| then.checked_add(step))? {
+            match place.look(&waker, &mut started, Instant::now(), Instant::checked_add)? {
                 Next::Go => return Ok(Admitted { decision: place.go() }),
                 Next::WakeAt(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
                 Next::Woken => thread::park(),
@@ -190,7 +190,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         let (mut started, mut sleep) = (None, None);
         std::future::poll_fn(move |context| {
             loop {
-                match place.look(context.waker(), &mut started, Instant::now(), |then, step| then.checked_add(step))? {
+                match place.look(context.waker(), &mut started, Instant::now(), Instant::checked_add)? {
                     Next::Go => return Poll::Ready(Ok(Admitted { decision: place.go() })),
                     Next::Woken => return Poll::Pending,
                     Next::WakeAt(deadline) => {
