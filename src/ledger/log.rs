@@ -430,11 +430,12 @@ impl<'a> Units<'a> {
             let end = soonest.saturating_add(period);
             let round = left.min(self.count(|until| until.max(at) < end));
             let up_to = self.when_free(round, at, end);
-            let later = |until: u64| Some(until.max(at).saturating_add(period)).filter(|&later| later <= last);
+            let later = |until: u64| until.max(at).checked_add(period).filter(|&later| later <= last);
             let changed = self.change(round, &ours, |until| if until.max(at) < up_to { later(until) } else { None });
             let changed = changed
                 + self.change(round - changed, &ours, |until| if until.max(at) == up_to { later(until) } else { None });
-            if changed == 0 {
+            // Else another thread was faster.
+            if changed == 0 && (!ours() || self.count(|until| later(until).is_some()) == 0) {
                 break;
             }
             left -= changed;
@@ -469,7 +470,8 @@ impl<'a> Units<'a> {
             let changed = self.change(round, &ours, |until| if until > from { freed(until) } else { None });
             let changed =
                 changed + self.change(round - changed, &ours, |until| if until == from { freed(until) } else { None });
-            if changed == 0 {
+            // Else another thread was faster.
+            if changed == 0 && (!ours() || self.count(|until| until > at) == 0) {
                 return;
             }
             left -= changed;
