@@ -27,6 +27,9 @@
 //! * [`ClientIp`] makes clients of addresses, [`IpLimiter`] adds quotas for the networks around them.
 //! * [`Limiter::check_many`] decides many keys together, several times as fast; [`Memory::Compact`] halves the memory of
 //!   token buckets.
+//! * [`Limiter::check_with`] gives keys quotas of their own, and [`Limiter::set_quota`] changes one while the limiter runs.
+//! * [`Limiter::reserve`] books a place in time, [`Limiter::wait`] holds the thread until its turn, and `until_ready` (feature
+//!   `tokio`) a task.
 //! * [`Decision`] says what is left, and exactly when to come back.
 //! * [`Clock`] is where the time comes from: [`PreciseClock`], [`CoarseClock`], [`ManualClock`], or your own.
 //! * [`Sweeper`] frees the entries of keys that have come to rest, in the background; a limiter stays right, and inside
@@ -43,6 +46,7 @@
 //! * `std` (default): limiters with keys, and all that needs an operating system. Without it the crate is `no_std` and
 //!   needs `alloc` and 64-bit atomics. There are quotas, decisions, [`check_all`], [`ManualClock`], and [`GlobalLimiter`]
 //!   on a clock that is given, without `leasing`.
+//! * `tokio`: `Limiter::until_ready`, waiting as a future.
 //! * `net`: `AccessList`, lists of networks that are let in or shut out before a limiter is asked.
 //! * `cli`: the command `tollgate`.
 #![warn(missing_docs)]

@@ -178,13 +178,16 @@ impl<S: Set> Cells<S> {
     }
 
     pub(super) fn decide_at(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
-        let Some(policy) = self.terms.only() else {
-            return self.decide_by_number(&self.terms.by(number), id, cost, now);
-        };
+        let Some(policy) = self.terms.only() else { return self.decide_by_one(number, id, cost, now) };
         let displace = self.displaces();
         let outcome = ask!(policy, cell => self.table.charge(None, id, Check { cell, now, cost }, displace));
         let (state, verdict) = self.verdict(policy, outcome, cost, now);
         Decision::of_state(policy, state, now, cost, verdict)
+    }
+
+    #[inline(never)]
+    fn decide_by_one(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
+        self.decide_by_number(&self.terms.by(number), id, cost, now)
     }
 
     /// By a quota that is one of several.
@@ -226,15 +229,24 @@ impl<S: Set> Cells<S> {
 
     pub(super) fn look(&self, number: usize, id: u64, cost: u64, now: u64) -> Decision {
         let state = self.table.peek(id);
-        let told = |policy: &Policy, state: u64| {
-            let fits = cost == 0 || policy.charge(state, now, cost).is_some();
-            Decision::of_state(policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
-        };
-        if let Some(policy) = self.terms.only() {
-            return told(policy, state);
+        match self.terms.only() {
+            Some(policy) => Self::told(policy, state, cost, now),
+            None => self.look_by_number(number, state, cost, now),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_by_number(&self, number: usize, state: u64, cost: u64, now: u64) -> Decision {
         let (policy, state) = self.terms.by(number).told(state, now, |state| state);
-        told(&policy, state)
+        Self::told(&policy, state, cost, now)
+    }
+
+    /// What a check would say of a state.
+    #[inline]
+    fn told(policy: &Policy, state: u64, cost: u64, now: u64) -> Decision {
+        let fits = cost == 0 || policy.charge(state, now, cost).is_some();
+        Decision::of_state(policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
     }
 
     pub(super) fn book(&self, number: usize, id: u64, cost: u64, now: u64) -> Result<u64, Option<Decision>> {
