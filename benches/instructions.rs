@@ -96,6 +96,13 @@ fn used_up_keys(memory: Memory, algorithm: Algorithm) -> Box<Case> {
     Case::new(half_full(memory, algorithm, 1), 0..COUNT, |stats| stats.refused += COUNT)
 }
 
+/// Keys whose quota was changed after they were entered.
+fn keys_of_a_changed_quota(algorithm: Algorithm) -> Box<Case> {
+    let limiter = half_full(Memory::Exact, algorithm, 100);
+    limiter.set_quota(&Quota::per_hour(200).with_algorithm(algorithm)).unwrap();
+    Case::new(limiter, 0..COUNT, |stats| stats.allowed += COUNT)
+}
+
 /// Keys with three quotas each, the last of `limit` units.
 fn three_quotas(limit: u64) -> Box<Case> {
     let limiter = tollgate::Limiter::builder(Quota::per_hour(1_000))
@@ -186,9 +193,17 @@ fn refuse(case: Box<Case>) -> Box<Case> {
     case
 }
 
+#[library_benchmark(setup = keys_of_a_changed_quota, teardown = verify)]
+#[bench::token_bucket(args = (Algorithm::TokenBucket), config = at_most(COUNT, 543))]
+#[bench::fixed_window(args = (Algorithm::FixedWindow), config = at_most(COUNT, 521))]
+fn changed(case: Box<Case>) -> Box<Case> {
+    check_all(&case);
+    case
+}
+
 #[library_benchmark(setup = three_quotas, teardown = verify)]
-#[bench::allowed(args = (100), config = at_most(COUNT, 1_862))]
-#[bench::refused(args = (1), config = at_most(COUNT, 745))]
+#[bench::allowed(args = (100), config = at_most(COUNT, 2_116))]
+#[bench::refused(args = (1), config = at_most(COUNT, 876))]
 fn together(case: Box<Case>) -> Box<Case> {
     check_all(&case);
     case
@@ -228,8 +243,8 @@ fn batch(mut case: Box<Case>) -> Box<Case> {
 }
 
 #[library_benchmark(setup = peeked_keys, teardown = verify)]
-#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 190))]
-#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 195))]
+#[bench::exact(args = (Memory::Exact), config = at_most(COUNT, 221))]
+#[bench::compact(args = (Memory::Compact), config = at_most(COUNT, 227))]
 fn peek(case: Box<Case>) -> Box<Case> {
     for key in &case.keys {
         black_box(case.limiter.peek(key).is_allowed());
@@ -248,6 +263,6 @@ fn sweep(case: Box<Case>) -> Box<Case> {
 
 library_benchmark_group!(
     name = limiter_group,
-    benchmarks = [hit, refuse, together, miss, takeover, displace, batch, peek, sweep]
+    benchmarks = [hit, refuse, changed, together, miss, takeover, displace, batch, peek, sweep]
 );
 main!(library_benchmark_groups = limiter_group);

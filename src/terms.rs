@@ -188,11 +188,17 @@ impl By<'_> {
     }
 
     /// A state as one of this policy.
+    #[inline]
     fn own(&self, state: u64, now: u64) -> u64 {
-        match self.last(state) {
-            (last, inner) if last.number == self.number => inner,
-            (last, inner) => self.policy.convert(&last.policy, inner, now),
-        }
+        let (number, inner) = self.terms.parted(state);
+        if number == self.number { inner } else { self.converted(number, inner, now) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn converted(&self, number: usize, inner: u64, now: u64) -> u64 {
+        // A new state has the number 0, and owes nothing by any policy.
+        self.policy.convert(&self.terms.policy(number), inner, now)
     }
 
     /// A state of this policy, as the table keeps it.

@@ -4,6 +4,7 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -214,6 +215,47 @@ fn a_global_quota_is_changed() {
     limiter.charge(100);
     limiter.refund(100);
     assert_eq!(limiter.peek().reset_after(), Duration::from_millis(80));
+}
+
+/// Under a clock that stands still every unit is there to be counted, however often the quota changes meanwhile.
+#[test]
+fn no_unit_is_lost_while_threads_check_and_change() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        let quota = |limit| Quota::per_minute(limit).with_algorithm(algorithm);
+        let builder = Limiter::<u64>::builder(quota(100)).capacity(64).other_quotas(2).clock(ManualClock::new());
+        let limiter = builder.build().unwrap();
+        let plans = [quota(150), quota(120)];
+        let granted = [(); 8].map(|()| AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let (limiter, granted, plans) = (&limiter, &granted, &plans);
+                scope.spawn(move || {
+                    for round in 0..4_000 {
+                        let key = (round + thread) % 8;
+                        let decision = match round % 3 {
+                            0 => limiter.check(&key),
+                            plan => limiter.check_with(&key, &plans[plan as usize - 1]).unwrap(),
+                        };
+                        granted[key as usize].fetch_add(decision.granted(), Ordering::Relaxed);
+                    }
+                });
+                scope.spawn(move || {
+                    for round in 0..4_000 {
+                        limiter.set_quota(&quota(100 + (round + thread) % 7 * 10)).unwrap();
+                    }
+                });
+            }
+        });
+        limiter.set_quota(&quota(1_000)).unwrap();
+        for (key, granted) in granted.iter().enumerate() {
+            let granted = granted.load(Ordering::Relaxed);
+            assert!((100..=160).contains(&granted), "{algorithm}: {granted}");
+            // Where a debt went over from one quota to another it may have been rounded up by a tick.
+            let remaining = limiter.peek(&(key as u64)).remaining();
+            let exact = 1_000 - granted;
+            assert!(remaining == exact || algorithm == Algorithm::TokenBucket && remaining + 1 == exact);
+        }
+    }
 }
 
 /// The clock of a bucket goes round when its rate is raised far; no round is noticed by keys that are in use.

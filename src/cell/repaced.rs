@@ -89,10 +89,15 @@ impl Repaced {
 
     /// The ticks that have come back since the pace was changed, and whether there is a part of one more. A moment before
     /// that counts as that moment.
+    #[inline]
     fn passed(&self, now: u64) -> (u128, bool) {
         let product = u128::from(now.saturating_sub(self.since)) * u128::from(self.rate);
-        let divisor = u128::from(self.divisor);
-        (product / divisor, product % divisor != 0)
+        // Divisions of 128 bits take longer than all the rest.
+        match (u64::try_from(product), self.divisor) {
+            (_, 1) => (product, false),
+            (Ok(product), divisor) => (u128::from(product / divisor), product % divisor != 0),
+            (Err(_), divisor) => (product / u128::from(divisor), product % u128::from(divisor) != 0),
+        }
     }
 
     /// What the clock shows at `now`, rounded down and up.
@@ -126,10 +131,18 @@ impl Repaced {
 
     /// Where a charge at `now` begins to count from, and what is owed by then.
     fn start(&self, tat: u64, now: u64) -> (u64, u64) {
-        match self.debt(tat, now) {
-            0 => (self.ticks(now).1, 0),
+        let (tick, begin) = self.ticks(now);
+        match self.owed(tat, tick) {
+            0 => (begin, 0),
             debt => (tat, debt),
         }
+    }
+
+    /// What is owed when the clock shows `tick`.
+    #[inline]
+    fn owed(&self, tat: u64, tick: u64) -> u64 {
+        let ahead = tat.wrapping_sub(tick) & self.mask();
+        if tat == NEW || ahead > self.reach() { 0 } else { ahead }
     }
 }
 
@@ -163,8 +176,7 @@ impl Cell for Repaced {
     }
 
     fn debt(&self, tat: u64, now: u64) -> u64 {
-        let ahead = tat.wrapping_sub(self.ticks(now).0) & self.mask();
-        if tat == NEW || ahead > self.reach() { 0 } else { ahead }
+        self.owed(tat, self.ticks(now).0)
     }
 
     fn remaining(&self, tat: u64, now: u64) -> u64 {
