@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, advance};
 use tollgate::{Algorithm, Limiter, ManualClock, Quota, WaitError};
@@ -88,13 +89,13 @@ fn a_dropped_future_takes_nothing() {
             while limiter.check("key").is_allowed() {}
             let before = limiter.peek("key").retry_after();
             let mut waits = Box::pin(limiter.until_ready("key"));
-            assert!(futures_poll(waits.as_mut()).is_none());
+            assert!(poll_once(waits.as_mut()).is_none());
             assert_eq!(limiter.waiting(), 1);
             drop(waits);
             assert_eq!((limiter.waiting(), limiter.peek("key").retry_after()), (0, before), "{algorithm}");
 
             let mut waits = Box::pin(limiter.until_ready("key"));
-            assert!(futures_poll(waits.as_mut()).is_none());
+            assert!(poll_once(waits.as_mut()).is_none());
             clock.advance(before);
             drop(waits);
             assert!(limiter.check("key").is_allowed(), "{algorithm}");
@@ -103,7 +104,7 @@ fn a_dropped_future_takes_nothing() {
 }
 
 /// Polls once.
-fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
         std::task::Poll::Ready(output) => Some(output),
         std::task::Poll::Pending => None,
@@ -168,4 +169,83 @@ fn a_new_quota_moves_those_who_wait() {
         clock.advance(Duration::from_millis(500));
         assert!(patient.await.unwrap().unwrap().decision().is_allowed());
     });
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Ask(u64),
+    Wait(u64),
+    Drop(prop::sample::Index),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..4_u64).prop_map(Step::Ask),
+        3 => (0..2_500_u64).prop_map(Step::Wait),
+        3 => any::<prop::sample::Index>().prop_map(Step::Drop),
+    ]
+}
+
+/// When each goes, first come, first served, by the definition of a bucket of 3 units, one a second; and the theoretical
+/// arrival time after them.
+fn times(came: &[(u64, u64)]) -> (Vec<u64>, u64) {
+    let mut tat = 0;
+    let times = came.iter().map(|&(at, cost)| {
+        tat = at.max(tat) + cost * 1_000;
+        at.max(tat.saturating_sub(3_000))
+    });
+    (times.collect(), tat)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Futures that are dropped while they wait, or when their turn has come and they have not noticed, leave everything as
+    /// if they had never asked; the others complete at their time, and not before.
+    #[test]
+    fn a_future_completes_at_its_time_or_leaves_no_trace(steps in prop::collection::vec(any_step(), 1..60)) {
+        let clock = ManualClock::new();
+        let limiter = Limiter::<str>::builder(Quota::per_second(1).with_burst(3)).clock(clock.clone()).build().unwrap();
+        let (mut now, mut came, mut futures) = (0, Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Ask(cost) => {
+                    came.push((now, cost));
+                    futures.push(Some(Box::pin(limiter.until_ready_n("key", cost, Duration::MAX))));
+                }
+                Step::Wait(ms) => {
+                    now += ms;
+                    clock.set(now * 1_000_000);
+                }
+                Step::Drop(which) => {
+                    let (times, _) = times(&came);
+                    // One whose time is over, and after whom others came, is given back in part only.
+                    let open = (0..futures.len())
+                        .filter(|&index| futures[index].is_some())
+                        .filter(|&index| times[index] >= now || index + 1 == came.len());
+                    let open = open.collect::<Vec<_>>();
+                    if !open.is_empty() {
+                        let index = open[which.index(open.len())];
+                        futures.remove(index);
+                        came.remove(index);
+                    }
+                    // Others are not polled yet.
+                    continue;
+                }
+            }
+            let (times, tat) = times(&came);
+            for (future, time) in futures.iter_mut().zip(times) {
+                if let Some(waiting) = future {
+                    let done = poll_once(waiting.as_mut()).is_some();
+                    prop_assert_eq!(done, time <= now);
+                    if done {
+                        *future = None;
+                    }
+                }
+            }
+            prop_assert_eq!(limiter.peek("key").reset_after().as_millis(), u128::from(tat.saturating_sub(now)));
+        }
+        drop(futures);
+        prop_assert_eq!(limiter.waiting(), 0);
+    }
 }
