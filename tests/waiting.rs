@@ -203,6 +203,42 @@ fn a_place_is_one_of_all_quotas() {
     assert_eq!((third.wait().as_millis(), fifth.wait().as_millis()), (500, 20_000));
 }
 
+/// Those whom the minute's quota lets go all at once keep the pace of the second's.
+#[test]
+fn what_one_quota_held_back_another_lets_go_one_by_one() {
+    let window = Quota::per_minute(5).with_algorithm(Algorithm::FixedWindow);
+    let clock = ManualClock::new();
+    let builder = Limiter::<str>::builder(Quota::per_second(1).with_burst(2)).and(window).clock(clock.clone());
+    let limiter = Arc::new(builder.build().unwrap());
+    limiter.charge("key", 5);
+    clock.set(20 * SECOND);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let threads = (0..4_usize).map(|number| {
+        let (shared, sender, clock) = (Arc::clone(&limiter), sender.clone(), clock.clone());
+        let thread = thread::spawn(move || {
+            shared.wait("key").unwrap();
+            sender.send((number, tollgate::Clock::now(&clock) / SECOND)).unwrap();
+        });
+        while limiter.waiting() <= number {
+            thread::yield_now();
+        }
+        thread
+    });
+    let threads = threads.collect::<Vec<_>>();
+    let mut left = Vec::new();
+    for second in [60, 60, 61, 62] {
+        clock.set(second * SECOND);
+        left.push(receiver.recv().unwrap());
+    }
+    assert_eq!(left.iter().map(|(_, second)| *second).collect::<Vec<_>>(), [60, 60, 61, 62]);
+    // The first two went at the same moment, in whatever order they were woken.
+    left[..2].sort_unstable();
+    assert_eq!(left.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
 /// Who waits does so at the rate of the quota as it stands.
 #[test]
 fn a_new_quota_moves_those_who_wait() {

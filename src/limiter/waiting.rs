@@ -17,8 +17,8 @@ use crate::error::WaitError;
 use crate::table::Event;
 use crate::terms::FIRST;
 
-use room::Queues;
 pub(super) use room::Room;
+use room::{Places, Queues};
 
 impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Books a place in time for `cost` units of `key`, and says how long it is until then: first come, first served.
@@ -26,6 +26,9 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// The units are charged at once, for the first time at which they can be admitted after all that was charged before;
     /// so nobody who comes later, by a check or by waiting, gets in between, and of two who wait none starves. See
     /// [`Reservation`] for how to use the place or to give it back.
+    ///
+    /// With several quotas its time is the latest of all; each of them has charged it as of its own. (Those who
+    /// [`wait`](Self::wait) also keep the pace of a quota that would have let them go earlier.)
     ///
     /// A cost that is more than is left in a window waits for units of this window and of the next.
     ///
@@ -242,15 +245,15 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     }
 
     /// Books a place with each quota, or with none.
-    fn book_all(&self, id: u64, cost: u64, now: u64) -> Result<Box<[u64]>, WaitError> {
+    fn book_all(&self, id: u64, cost: u64, now: u64) -> Result<Places, WaitError> {
         let mut places = Vec::with_capacity(self.more.len() + 1);
         for ledger in self.ledgers() {
             if cost == 0 {
-                places.push(0);
+                places.push((0, false));
                 continue;
             }
             match ledger.book(FIRST, id, cost, now) {
-                Ok(place) => places.push(place),
+                Ok(place) => places.push((place, false)),
                 Err(refusal) => {
                     self.give_back(&places, id, cost, now);
                     let too_long = WaitError::TooLong { wait: Duration::MAX };
@@ -258,16 +261,42 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
                 }
             }
         }
+        let wait = self.wait_for(&places, now);
+        for (ledger, (place, early)) in self.ledgers().zip(&mut places) {
+            *early = ledger.wait(*place, now) < wait;
+        }
         Ok(places.into_boxed_slice())
     }
 
-    fn give_back(&self, places: &[u64], id: u64, cost: u64, now: u64) {
-        self.ledgers().zip(places).for_each(|(ledger, place)| ledger.give_up(id, *place, cost, now));
+    /// Books anew those places that were booked for an earlier time than the one that has come now: what one quota held
+    /// back, another is not to let go all at once.
+    fn catch_up(&self, queues: &mut Queues, id: u64, now: u64) {
+        if self.more.is_empty() {
+            return;
+        }
+        for entry in queues.open(id) {
+            if self.wait_for(&entry.places, now) > 0 {
+                continue;
+            }
+            for (ledger, (place, early)) in self.ledgers().zip(&mut entry.places) {
+                if std::mem::take(early) {
+                    ledger.give_up(id, *place, entry.cost, now);
+                    // It is admitted by the old place if there is no room for a new one any more.
+                    *place = ledger.book(FIRST, id, entry.cost, now).unwrap_or(*place);
+                }
+            }
+        }
+    }
+
+    fn give_back(&self, places: &[(u64, bool)], id: u64, cost: u64, now: u64) {
+        for (ledger, (place, _)) in self.ledgers().zip(places) {
+            ledger.give_up(id, *place, cost, now);
+        }
     }
 
     /// The nanoseconds until the time of the latest of the places.
-    fn wait_for(&self, places: &[u64], now: u64) -> u64 {
-        self.ledgers().zip(places).map(|(ledger, place)| ledger.wait(*place, now)).max().unwrap_or(0)
+    fn wait_for(&self, places: &[(u64, bool)], now: u64) -> u64 {
+        self.ledgers().zip(places).map(|(ledger, (place, _))| ledger.wait(*place, now)).max().unwrap_or(0)
     }
 }
 
@@ -300,7 +329,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Reservation<'_, K, C, S> {
     #[must_use]
     pub fn wait(&self) -> Duration {
         let now = self.place.limiter.now();
-        Duration::from_nanos(self.place.wait(now, None))
+        Duration::from_nanos(self.place.wait(now))
     }
 
     /// The units that it is for.
@@ -363,9 +392,9 @@ enum Next<I> {
 }
 
 impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
-    /// The nanoseconds from `now` until its time. `waker` is woken when that has changed.
-    fn wait(&self, now: u64, waker: Option<&Waker>) -> u64 {
-        self.limiter.wait_for(self.limiter.room.lock().places(self.id, self.ticket, waker), now)
+    /// The nanoseconds from `now` until its time.
+    fn wait(&self, now: u64) -> u64 {
+        self.limiter.wait_for(self.limiter.room.lock().places(self.id, self.ticket, None), now)
     }
 
     /// Looks whether it is its turn. `instant` is the time by a timer, and `later` adds to it.
@@ -378,7 +407,11 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
     ) -> Result<Next<I>, WaitError> {
         let Limiter { clock, timeline, .. } = self.limiter;
         let now = self.limiter.now();
-        let wait = self.wait(now, Some(waker));
+        let wait = {
+            let mut queues = self.limiter.room.lock();
+            self.limiter.catch_up(&mut queues, self.id, now);
+            self.limiter.wait_for(queues.places(self.id, self.ticket, Some(waker)), now)
+        };
         if wait == 0 {
             return Ok(Next::Go);
         }
@@ -402,7 +435,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
         let now = limiter.now();
         let granted = |queues: &mut Queues| {
             let ledgers = limiter.ledgers().zip(queues.places(id, self.ticket, None)).enumerate();
-            let told = ledgers.map(|(quota, (ledger, place))| ledger.granted(id, *place, cost, now).of_quota(quota));
+            let told =
+                ledgers.map(|(quota, (ledger, (place, _)))| ledger.granted(id, *place, cost, now).of_quota(quota));
             told.reduce(Decision::tighter)
         };
         let decision = if cost == 0 { None } else { granted(&mut limiter.room.lock()) };

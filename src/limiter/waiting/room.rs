@@ -29,8 +29,7 @@ pub(super) struct Queues {
 pub(super) struct Entry {
     ticket: u64,
     pub(super) cost: u64,
-    /// One place for each quota.
-    pub(super) places: Box<[u64]>,
+    pub(super) places: Places,
     waker: Option<Waker>,
     /// Whether its time had not come when it came.
     waits: bool,
@@ -38,6 +37,9 @@ pub(super) struct Entry {
     /// known.
     done: bool,
 }
+
+/// One place for each quota, and whether it was booked for an earlier time than the latest of them.
+pub(super) type Places = Box<[(u64, bool)]>;
 
 impl Room {
     pub(in crate::limiter) fn new(most: usize, most_in_all: usize) -> Self {
@@ -71,7 +73,7 @@ impl Room {
 
 impl Queues {
     /// Puts one at the end of the queue, and tells its ticket.
-    pub(super) fn enter(&mut self, id: u64, cost: u64, places: Box<[u64]>, waits: bool) -> u64 {
+    pub(super) fn enter(&mut self, id: u64, cost: u64, places: Places, waits: bool) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += usize::from(waits);
@@ -80,12 +82,17 @@ impl Queues {
     }
 
     /// The places of a ticket. `waker` is woken when they change.
-    pub(super) fn places(&mut self, id: u64, ticket: u64, waker: Option<&Waker>) -> &[u64] {
+    pub(super) fn places(&mut self, id: u64, ticket: u64, waker: Option<&Waker>) -> &[(u64, bool)] {
         let Some(entry) = self.by_id.get_mut(&id).and_then(|queue| find(queue, ticket)) else { return &[] };
         if let Some(waker) = waker {
             entry.waker = Some(waker.clone());
         }
         &entry.places
+    }
+
+    /// Those who have not yet used their turn, in the order in which they came.
+    pub(super) fn open(&mut self, id: u64) -> impl Iterator<Item = &mut Entry> {
+        self.by_id.get_mut(&id).into_iter().flatten().filter(|entry| !entry.done)
     }
 
     /// The turn of a ticket is used.
@@ -111,7 +118,7 @@ impl Queues {
     pub(super) fn move_up(&mut self, id: u64, index: usize, moved_up: impl Fn(usize, u64, u64) -> u64) -> Vec<Waker> {
         let (mut wakers, mut after) = (Vec::new(), 0);
         for entry in self.by_id.get_mut(&id).into_iter().flat_map(|queue| queue.iter_mut().skip(index).rev()) {
-            for (quota, place) in entry.places.iter_mut().enumerate() {
+            for (quota, (place, _)) in entry.places.iter_mut().enumerate() {
                 *place = moved_up(quota, *place, after);
             }
             after += entry.cost;
