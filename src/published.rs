@@ -7,14 +7,14 @@ use crossbeam_utils::Backoff;
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// So many writers, less one, may be stopped in the middle without holding up others.
-const VERSIONS: usize = 4;
+/// The current one, and two more, so that one writer may be stopped in the middle without holding up others.
+const VERSIONS: u64 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Published<const N: usize> {
-    /// How often the words were replaced, times [`VERSIONS`], and which version they are.
+    /// How often the words were replaced, times four, and which version they are.
     current: AtomicU64,
-    versions: [Version<N>; VERSIONS],
+    versions: [Version<N>; VERSIONS as usize],
 }
 
 #[derive(Debug)]
@@ -41,11 +41,11 @@ impl<const N: usize> Version<N> {
 
 impl<const N: usize> Published<N> {
     pub(crate) fn new(words: [u64; N]) -> Self {
-        Self { current: AtomicU64::new(0), versions: [(); VERSIONS].map(|()| Version::new(words)) }
+        Self { current: AtomicU64::new(0), versions: [(); VERSIONS as usize].map(|()| Version::new(words)) }
     }
 
     fn version(&self, current: u64) -> &Version<N> {
-        &self.versions[current as usize % VERSIONS]
+        &self.versions[(current % 4) as usize]
     }
 
     /// The first `M` of the words.
@@ -78,7 +78,7 @@ impl<const N: usize> Published<N> {
             let current = self.current.load(Ordering::Acquire);
             if let Some(words) = self.read_version(current) {
                 let changed = change(words)?;
-                if (1..VERSIONS as u64).any(|next| self.publish(current, current + next, changed)) {
+                if (1..VERSIONS).any(|next| self.publish(current, (current % 4 + next) % VERSIONS, changed)) {
                     return Ok(());
                 }
             }
@@ -86,7 +86,7 @@ impl<const N: usize> Published<N> {
         }
     }
 
-    /// Puts `words` into the version of `next` and makes it current in the place of `current`.
+    /// Puts `words` into the version `next` and makes it current in the place of `current`.
     fn publish(&self, current: u64, next: u64, words: [u64; N]) -> bool {
         let version = self.version(next);
         // Acquire: pairs with the Release below; the last writer of this version is done with it.
@@ -97,7 +97,7 @@ impl<const N: usize> Published<N> {
         let published = self.current.load(Ordering::Relaxed) == current && {
             version.write(words);
             // Release: pairs with the Acquire of `read`. The count goes up, so that no version looks current by chance.
-            let next = (current / VERSIONS as u64 + 1) * VERSIONS as u64 + next % VERSIONS as u64;
+            let next = (current / 4 + 1) * 4 + next;
             self.current.compare_exchange(current, next, Ordering::Release, Ordering::Relaxed).is_ok()
         };
         // Release: pairs with the Acquire above.
@@ -141,7 +141,7 @@ mod loom_tests {
             });
             is_whole(published.read());
             thread.join().unwrap();
-            assert_eq!(published.read(), [VERSIONS as u64 + 1, (VERSIONS as u64 + 1) * 10]);
+            assert_eq!(published.read(), [VERSIONS + 1, (VERSIONS + 1) * 10]);
         });
     }
 

@@ -57,6 +57,11 @@ impl Terms {
         Ok(Self { first, more: AtomicBool::new(others > 0), numbered: numbered.collect(), timeline: *timeline, bits })
     }
 
+    /// The bytes of it that do not lie within itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.numbered)
+    }
+
     /// The only policy that there is, if there has never been another.
     #[inline]
     pub(crate) fn only(&self) -> Option<&Policy> {

@@ -315,7 +315,7 @@ impl<S: Set> Cells<S> {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes()
+        self.table.memory_bytes() + self.terms.memory_bytes()
     }
 
     #[inline]
