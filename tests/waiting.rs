@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Algorithm, Limiter, ManualClock, Quota, Reservation, WaitError};
+use tollgate::{Algorithm, Limiter, ManualClock, Memory, Quota, Reservation, WaitError};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -277,6 +277,58 @@ fn threads_leave_in_order_at_the_pace_of_the_quota() {
         thread.join().unwrap();
     }
     assert_eq!(limiter.waiting(), 0);
+}
+
+/// Nothing panics, wraps or hangs, whatever is asked for.
+#[test]
+fn extremes_are_survived() {
+    let years = Duration::from_nanos(1 << 58);
+    let periods = [1, 1_000_000_007, 1 << 61];
+    let quotas = || {
+        periods.into_iter().flat_map(|nanos| {
+            [1, nanos, 1_000].into_iter().flat_map(move |limit| {
+                let quota = Quota::with_period(limit, Duration::from_nanos(nanos));
+                Algorithm::ALL.iter().map(move |&algorithm| quota.with_algorithm(algorithm))
+            })
+        })
+    };
+    for (others, memory, horizon, start) in [
+        (0, Memory::Exact, years, 0),
+        (3, Memory::Exact, years, u64::MAX),
+        (255, Memory::Exact, Duration::from_secs(60), 1 << 60),
+        (1, Memory::Compact, Duration::from_secs(60), 0),
+        (0, Memory::Exact, Duration::ZERO, 7),
+    ] {
+        for quota in quotas() {
+            // A log takes time in proportion to its limit.
+            if quota.algorithm() == Algorithm::SlidingWindowLog && quota.limit() > 10 {
+                continue;
+            }
+            let clock = ManualClock::at(start);
+            let builder = Limiter::<u64>::builder(quota).and(quota).capacity(2).other_quotas(others).memory(memory);
+            let Ok(limiter) = builder.waiting(3, 5).horizon(horizon).clock(clock.clone()).build() else { continue };
+            let mut places = Vec::new();
+            for (step, other) in quotas().enumerate() {
+                clock.set([start, start.saturating_add(1 << (step % 63)), u64::MAX, 0][step % 4]);
+                for cost in [0, 1, quota.limit(), u64::MAX] {
+                    let _ = limiter.check_n_with(&1, cost, &other);
+                    places.extend(limiter.reserve_within(&1, cost, Duration::from_nanos(u64::MAX >> (step % 64))).ok());
+                }
+                limiter.charge(&1, u64::MAX >> (step % 64));
+                let _ = limiter.set_quota_at(step % 2, &other);
+                let _ = (limiter.check(&1), limiter.peek_with(&2, &other), limiter.sweep());
+                assert!(!format!("{:?} {:?}", limiter.peek(&1), places.last()).is_empty());
+                match step % 3 {
+                    0 => places.truncate(1),
+                    1 => places.drain(..).for_each(Reservation::cancel),
+                    _ => places.drain(..).for_each(Reservation::keep),
+                }
+                limiter.refund(&1, u64::MAX >> (step % 64));
+            }
+            drop(places);
+            assert_eq!(limiter.waiting(), 0);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
