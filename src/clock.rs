@@ -56,7 +56,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// A clock that stands still until it is told to move: for tests, simulations and replays. Clones show the same time.
+/// A clock that stands still until it is told to move: for tests, simulations and replays. Clones show the same time, and
+/// moving any of them wakes those who wait for their turn.
 ///
 /// ```
 /// use std::time::Duration;

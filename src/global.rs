@@ -26,7 +26,8 @@ use single::Single;
 /// One quota for everything: a limiter without keys, in a single cell.
 ///
 /// Decisions mean the same as those of a [`Limiter`](crate::Limiter). A check is lock-free, allocates nothing and takes
-/// constant time. (A sliding-window log is more than a cell, and takes time in proportion to its limit.)
+/// constant time. (A sliding-window log is more than a cell, and takes time in proportion to its limit.) Who wants to wait in
+/// turn, or several quotas, takes a `Limiter<()>` with a capacity of one key.
 ///
 /// ```
 /// use tollgate::{GlobalLimiter, Quota};

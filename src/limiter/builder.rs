@@ -145,8 +145,7 @@ impl<K: ?Sized, C, S> Builder<K, C, S> {
     }
 
     /// How far time may run from the moment at which the limiter is built; nine years unless set, or four and a half where
-    /// there are [other quotas](Self::other_quotas). Beyond it the
-    /// limiter's time stands still.
+    /// there are [other quotas](Self::other_quotas). Beyond it the limiter's time stands still.
     ///
     /// The shorter it is, the finer the limiter's ticks can be: a token bucket is exact in rational arithmetic where
     /// the limit, in lowest terms of the period in nanoseconds, is at most 2^62 ns divided by the horizon and the time

@@ -24,8 +24,10 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Books a place in time for `cost` units of `key`, and says how long it is until then: first come, first served.
     ///
     /// The units are charged at once, for the first time at which they can be admitted after all that was charged before;
-    /// so nobody who comes later, by a check or by waiting, gets in between, and of two who wait none starves. See
-    /// [`Reservation`] for how to use the place or to give it back.
+    /// so nobody who comes later, by a check or by waiting, gets in between, and nobody starves. See [`Reservation`] for how
+    /// to use the place or to give it back. It is booked with the limiter's own quotas.
+    ///
+    /// Takes a lock that only those who wait share, and time in proportion to those who wait for the key.
     ///
     /// With several quotas its time is the latest of all; each of them has charged it as of its own. (Those who
     /// [`wait`](Self::wait) also keep the pace of a quota that would have let them go earlier.)
@@ -274,7 +276,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         if self.more.is_empty() {
             return;
         }
-        for entry in queues.open(id) {
+        for entry in queues.all(id) {
             if self.wait_for(&entry.places, now) > 0 {
                 continue;
             }
@@ -450,7 +452,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
 
     fn leave(&mut self) {
         if std::mem::take(&mut self.open) {
-            self.limiter.room.lock().leave(self.id, self.ticket);
+            self.limiter.room.lock().take(self.id, self.ticket);
         }
     }
 

@@ -33,9 +33,6 @@ pub(super) struct Entry {
     waker: Option<Waker>,
     /// Whether its time had not come when it came.
     waits: bool,
-    /// Its turn has been used. It stays where it is until all before it are gone, so that what was charged after them is
-    /// known.
-    done: bool,
 }
 
 /// One place for each quota, and whether it was booked for an earlier time than the latest of them.
@@ -52,8 +49,7 @@ impl Room {
 
     /// Whether one more may wait for this key.
     pub(super) fn has_room(&self, queues: &Queues, id: u64) -> bool {
-        let waiting =
-            queues.by_id.get(&id).map_or(0, |queue| queue.iter().filter(|entry| entry.waits && !entry.done).count());
+        let waiting = queues.by_id.get(&id).map_or(0, |queue| queue.iter().filter(|entry| entry.waits).count());
         waiting < self.most && queues.waiting < self.most_in_all
     }
 
@@ -77,7 +73,7 @@ impl Queues {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += usize::from(waits);
-        self.by_id.entry(id).or_default().push_back(Entry { ticket, cost, places, waker: None, waits, done: false });
+        self.by_id.entry(id).or_default().push_back(Entry { ticket, cost, places, waker: None, waits });
         ticket
     }
 
@@ -90,18 +86,9 @@ impl Queues {
         &entry.places
     }
 
-    /// Those who have not yet used their turn, in the order in which they came.
-    pub(super) fn open(&mut self, id: u64) -> impl Iterator<Item = &mut Entry> {
-        self.by_id.get_mut(&id).into_iter().flatten().filter(|entry| !entry.done)
-    }
-
-    /// The turn of a ticket is used.
-    pub(super) fn leave(&mut self, id: u64, ticket: u64) {
-        let Some(entry) = self.by_id.get_mut(&id).and_then(|queue| find(queue, ticket)) else { return };
-        entry.done = true;
-        entry.waker = None;
-        self.waiting -= usize::from(entry.waits);
-        self.tidy(id);
+    /// All who have a place for this key, in the order in which they came.
+    pub(super) fn all(&mut self, id: u64) -> impl Iterator<Item = &mut Entry> {
+        self.by_id.get_mut(&id).into_iter().flatten()
     }
 
     /// Takes one out of the queue, and tells at what place of it that was.
@@ -109,6 +96,9 @@ impl Queues {
         let queue = self.by_id.get_mut(&id)?;
         let index = queue.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
         let entry = queue.remove(index)?;
+        if queue.is_empty() {
+            self.by_id.remove(&id);
+        }
         self.waiting -= usize::from(entry.waits);
         Some((index, entry))
     }
@@ -117,26 +107,15 @@ impl Queues {
     /// and how many units come after it, and tells the new place.
     pub(super) fn move_up(&mut self, id: u64, index: usize, moved_up: impl Fn(usize, u64, u64) -> u64) -> Vec<Waker> {
         let (mut wakers, mut after) = (Vec::new(), 0);
-        for entry in self.by_id.get_mut(&id).into_iter().flat_map(|queue| queue.iter_mut().skip(index).rev()) {
+        let behind = self.by_id.get_mut(&id).into_iter().flat_map(|queue| queue.iter_mut().skip(index).rev());
+        for entry in behind {
             for (quota, (place, _)) in entry.places.iter_mut().enumerate() {
                 *place = moved_up(quota, *place, after);
             }
-            after += entry.cost;
+            after = after.saturating_add(entry.cost);
             wakers.extend(entry.waker.take());
         }
-        self.tidy(id);
         wakers
-    }
-
-    /// Forgets those at the head of a queue who are done, and queues in which nobody is left.
-    fn tidy(&mut self, id: u64) {
-        let Some(queue) = self.by_id.get_mut(&id) else { return };
-        while queue.front().is_some_and(|entry| entry.done) {
-            queue.pop_front();
-        }
-        if queue.is_empty() {
-            self.by_id.remove(&id);
-        }
     }
 }
 
