@@ -299,6 +299,22 @@ mod per_key {
         assert_eq!(told(limiter.check("alice")), (false, 0, 6 * SECOND));
     }
 
+    /// However fast a quota is, what is owed by it is told finely enough to lose next to nothing on the way.
+    #[test]
+    fn a_debt_goes_over_in_parts_of_units() {
+        let clock = ManualClock::new();
+        let first = per_seconds(3, 60, 30);
+        let builder = Limiter::<str>::builder(first).other_quotas(2).horizon(Duration::from_secs(86_400));
+        let limiter = builder.clock(clock.clone()).build().unwrap();
+        assert_eq!(limiter.check_n("alice", 2).unwrap().remaining(), 28);
+        clock.set(10 * SECOND);
+        let fast = Quota::per_second(1_000_000_000).with_burst(10);
+        assert_eq!(limiter.check_with("alice", &fast).unwrap().remaining(), 7);
+        // 1.5 and 1 units, at 20 s each.
+        let reset = limiter.peek("alice").reset_after();
+        assert!((50.0..50.01).contains(&reset.as_secs_f64()), "{reset:?}");
+    }
+
     #[test]
     fn keys_of_different_plans_do_not_meet() {
         let (limiter, _) = limiter();

@@ -199,11 +199,13 @@ fn too_long(quota: &Quota, burst_ns: u128, longest_span: u128) -> BuildError {
     BuildError::HorizonTooLong { longest: Timeline::horizon(longest_span.saturating_sub(burst_ns)) }
 }
 
-/// Ticks a unit and ticks a nanosecond with which nothing is ever rounded, if `ticks` of them cover `span` nanoseconds.
+/// Ticks a unit and ticks a nanosecond with which nothing is ever rounded, if `ticks` of them cover `span` nanoseconds. No
+/// longer than it takes for a unit to be fine enough, if that can be had, so that little is lost if the quota is changed.
 fn exact_ticks(quota: &Quota, span: u128, ticks: u128) -> Option<(u64, u64)> {
     let divisor = gcd(quota.limit(), quota.period_ns());
     let (rate, interval) = (quota.limit() / divisor, quota.period_ns() / divisor);
-    (u128::from(rate) * span <= ticks).then_some((interval, rate))
+    let finer = (ticks / (u128::from(rate) * span)).min(FINE.div_ceil(interval.into())) as u64;
+    (finer > 0).then_some((interval * finer, rate * finer))
 }
 
 /// The least ticks a unit with which rounding it up makes the rate at most a millionth too slow.

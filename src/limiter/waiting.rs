@@ -25,7 +25,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     ///
     /// The units are charged at once, for the first time at which they can be admitted after all that was charged before;
     /// so nobody who comes later, by a check or by waiting, gets in between, and nobody starves. See [`Reservation`] for how
-    /// to use the place or to give it back. It is booked with the limiter's own quotas.
+    /// to use the place or to give it back. It is booked with the limiter's own quotas, as a check would be
+    /// decided.
     ///
     /// Takes a lock that only those who wait share, and time in proportion to those who wait for the key.
     ///
