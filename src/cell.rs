@@ -39,8 +39,8 @@ pub(crate) trait Cell {
     /// paid off like any other use; where it does not fit the state, as much of it as does.
     fn force(&self, state: u64, now: u64, cost: u64) -> u64;
 
-    /// The state after `cost` units are charged for the first time at which they can be admitted; `None` if they do not fit
-    /// the state. They can be once [`admitted_at`](Self::admitted_at) says so of no further units.
+    /// The state after `cost` units are charged for the first time from `now` on at which they can be admitted, after all
+    /// that is charged already; `None` if they do not fit the state. That time is when no further units would have to wait.
     fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
         let booked = self.force(state, now, cost);
         (self.debt(self.refund(booked, now, cost), now) >= self.debt(state, now)).then_some(booked)
@@ -125,21 +125,17 @@ impl Policy {
 
     /// The policy of another quota from `now` on, for the same states: what they owe, they owe in units.
     pub(crate) fn changed(&self, quota: &Quota, timeline: &Timeline, now: u64) -> Result<Self, BuildError> {
-        let is_bucket = matches!(self, Self::Bucket(_) | Self::Repaced(_));
-        match (self, quota.algorithm()) {
-            (Self::Bucket(bucket), _) if is_bucket && quota.algorithm().takes_burst() => {
-                bucket.repaced(quota, now).map(Self::Repaced)
-            }
-            (Self::Repaced(bucket), _) if is_bucket && quota.algorithm().takes_burst() => {
-                bucket.repaced(quota, now).map(Self::Repaced)
-            }
-            (Self::FixedWindow(window), Algorithm::FixedWindow) => {
+        let algorithm = quota.algorithm();
+        match self {
+            Self::Bucket(bucket) if algorithm.takes_burst() => bucket.repaced(quota, now).map(Self::Repaced),
+            Self::Repaced(bucket) if algorithm.takes_burst() => bucket.repaced(quota, now).map(Self::Repaced),
+            Self::FixedWindow(window) if algorithm == Algorithm::FixedWindow => {
                 window.changed(quota, timeline, now).map(Self::FixedWindow)
             }
-            (Self::SlidingWindowCounter(window), Algorithm::SlidingWindowCounter) => {
+            Self::SlidingWindowCounter(window) if algorithm == Algorithm::SlidingWindowCounter => {
                 window.changed(quota, timeline, now).map(Self::SlidingWindowCounter)
             }
-            (_, algorithm) => Err(BuildError::OtherAlgorithm { algorithm }),
+            _ => Err(BuildError::OtherAlgorithm { algorithm }),
         }
     }
 
@@ -242,4 +238,11 @@ pub(crate) const fn bits_for(largest: u64) -> u32 {
 fn scaled(number: u64, numerator: u64, denominator: u64) -> u64 {
     let scaled = (u128::from(number) * u128::from(numerator)).div_ceil(u128::from(denominator));
     u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// The units that are left unused in a window that holds `count`, or in the last of those that `count` fills, if `cost`
+/// units do not fit into it: what is admitted at one moment is of one window.
+fn unused(limit: u64, count: u64, cost: u64) -> u64 {
+    let held = if count == 0 { 0 } else { (count - 1) % limit + 1 };
+    if held + cost > limit { limit - held } else { 0 }
 }

@@ -5,6 +5,8 @@ mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
+use alloc::vec::Vec;
+
 use crate::decision::Decision;
 use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
@@ -73,6 +75,27 @@ impl Room {
     /// For a single key.
     pub(crate) const FOR_ONE: Self =
         Self { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::Refuse, others: 0 };
+}
+
+/// A place in time that was booked with one ledger. That of a key that is not tracked says nothing, and gives nothing back.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// The states before and after it was charged; of a log, when it begins.
+    before: u64,
+    after: u64,
+    /// What it has taken of a log.
+    units: Vec<log::Taken>,
+}
+
+/// A place of a queue that is booked anew.
+#[derive(Debug)]
+pub(crate) struct Link<'a> {
+    pub(crate) place: &'a mut Place,
+    pub(crate) cost: u64,
+    /// The moment before which it cannot be: that at which its time had come, or now.
+    pub(crate) at: u64,
+    /// Whether its time had come.
+    pub(crate) came: bool,
 }
 
 #[derive(Debug)]
@@ -189,34 +212,31 @@ impl Ledger {
     }
 
     /// Charges `id`, by the quota of this number, for the first time at which `cost` units can be admitted after all that
-    /// it has been charged already, and tells its *place*: what it takes to say when that is. Fails if it is too far away to
-    /// be kept, or, with the refusal, if the table has no room for a new key.
-    pub(crate) fn book(&self, number: usize, id: u64, cost: u64, now: u64) -> Result<u64, Option<Decision>> {
+    /// it has been charged already. Fails if that is too far away to be kept, or, with the refusal, if the table has no room
+    /// for a new key.
+    pub(crate) fn book(&self, number: usize, id: u64, cost: u64, now: u64) -> Result<Place, Option<Decision>> {
         with!(self, kept => kept.book(number, id, cost, now))
     }
 
     /// The nanoseconds until the time of a place.
-    pub(crate) fn wait(&self, place: u64, now: u64) -> u64 {
+    pub(crate) fn wait(&self, place: &Place, now: u64) -> u64 {
         with!(self, kept => kept.wait(place, now))
     }
 
-    /// The place after one of `cost` units before it was given up; `after` units are booked after it.
-    pub(crate) fn moved_up(&self, id: u64, place: u64, cost: u64, after: u64, now: u64) -> u64 {
-        with!(self, kept => kept.moved_up(id, place, cost, after, now))
-    }
-
     /// What is to be said when the time of a place has come.
-    pub(crate) fn granted(&self, id: u64, place: u64, cost: u64, now: u64) -> Decision {
+    pub(crate) fn granted(&self, id: u64, place: &Place, cost: u64, now: u64) -> Decision {
         with!(self, kept => kept.granted(id, place, cost, now))
     }
 
-    /// Gives up a place of which the time may have come: less is given back rather than too much.
-    pub(crate) fn give_up(&self, id: u64, place: u64, cost: u64, now: u64) {
-        if self.wait(place, now) > 0 {
-            self.refund(id, cost, now);
-        } else {
-            with!(self, kept => kept.give_up(id, place, cost, now));
-        }
+    /// Books anew the places of a queue from some place on, as if the one that is `given` up, just before them, had never
+    /// been. If others have charged the key meanwhile in a way that cannot be told, less is given back rather than too much.
+    pub(crate) fn replay(&self, id: u64, given: Option<(&Place, u64)>, behind: &mut [Link<'_>], now: u64) {
+        with!(self, kept => kept.replay(id, given, behind, now));
+    }
+
+    /// Gives `cost` units back to `id` that were charged before all places of its queue.
+    pub(crate) fn refund_before(&self, id: u64, cost: u64, queue: &mut [Link<'_>], now: u64) {
+        with!(self, kept => kept.refund_before(id, cost, queue, now));
     }
 
     /// Gives `cost` units back to `id`, never above full.

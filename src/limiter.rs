@@ -213,8 +213,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let (id, now) = (self.hasher.hash_one(key), self.now());
-        self.ledgers().for_each(|ledger| ledger.refund(id, units, now));
+        self.refund_id(self.hasher.hash_one(key), units, self.now());
     }
 
     /// Refuses everything to `key` for `duration` from now on, or for longer if it is blocked for longer already. What it
@@ -250,7 +249,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         Q: Hash + ?Sized,
     {
         let (id, now) = (self.hasher.hash_one(key), self.now());
-        self.ledgers().for_each(|ledger| ledger.forget(id, now));
+        self.forget_id(id, now);
         self.penalties.forgive(id, now);
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Terms {
 /// A quota and its policy.
 #[derive(Debug)]
 struct Numbered {
-    /// A hash of the quota; 0 as long as the number is free.
+    /// A hash of the quota; 0 as long as the number is free. Not that of the first, which may change.
     hash: AtomicU64,
     /// Whether the words are those of the quota.
     filled: AtomicBool,
@@ -49,9 +49,9 @@ impl Terms {
         let bits = bits - (u8::BITS - others.leading_zeros());
         let first = Policy::new(quota, timeline, bits)?;
         let words = to_words(first, quota);
-        let numbered = (0..=others).map(|number| Numbered {
-            hash: AtomicU64::new(if number == 0 { hash(quota) } else { 0 }),
-            filled: AtomicBool::new(number == 0),
+        let numbered = (0..=others).map(|_| Numbered {
+            hash: AtomicU64::new(0),
+            filled: AtomicBool::new(false),
             words: Published::new(words),
         });
         Ok(Self { first, more: AtomicBool::new(others > 0), numbered: numbered.collect(), timeline: *timeline, bits })
@@ -99,7 +99,6 @@ impl Terms {
         };
         quota.validate()?;
         numbered[0].words.replace(change)?;
-        numbered[0].hash.store(hash(quota), Ordering::Relaxed);
         // Relaxed: as in `only`.
         more.store(true, Ordering::Relaxed);
         Ok(())
@@ -108,8 +107,11 @@ impl Terms {
     /// The number of a quota, which it is given if it has none; `None` if there is no room for one more. Takes time in
     /// proportion to the quotas that there is room for.
     pub(crate) fn number(&self, quota: &Quota) -> Result<Option<usize>, BuildError> {
+        if *quota == self.quota() {
+            return Ok(Some(FIRST));
+        }
         let wanted = hash(quota);
-        for (number, numbered) in self.numbered.iter().enumerate() {
+        for (number, numbered) in self.numbered.iter().enumerate().skip(1) {
             let mut found = numbered.hash.load(Ordering::Relaxed);
             if found == 0 {
                 // Not before it is known that it will do.

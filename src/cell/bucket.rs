@@ -80,7 +80,7 @@ impl Bucket {
 
     /// The bucket of another quota from `now` on, for the same states.
     pub(super) fn repaced(&self, quota: &Quota, now: u64) -> Result<Repaced, BuildError> {
-        Repaced::new(quota, self.interval, self.bits, self.tick(now), now)
+        Repaced::new(quota, (self.interval, self.bits), (self.tick(now), self.part(now)), now)
     }
 
     pub(super) fn to_words(self, tag: u64) -> Words {
@@ -107,6 +107,13 @@ impl Bucket {
         let down = (product >> self.shift) as u64;
         let rest = product as u64 & ((1 << self.shift) - 1);
         (down, down + u64::from(rest != 0))
+    }
+
+    /// The part of a tick that has gone by at `now`, in 2^32ths, rounded down.
+    fn part(&self, now: u64) -> u32 {
+        let rest = u128::from(now) * u128::from(self.rate) & ((1 << self.shift) - 1);
+        // Below 2^32: the rest is less than 2^`shift`.
+        ((rest << 32) >> self.shift) as u32
     }
 
     /// Where a charge at `now` begins to count from, and what is owed by then.

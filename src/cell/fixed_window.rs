@@ -10,7 +10,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{Cell, Windows, Words, bits_for};
+use super::{Cell, Windows, Words, bits_for, unused};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedWindow {
@@ -101,10 +101,16 @@ impl Cell for FixedWindow {
         self.pack(index, count.saturating_sub(cost))
     }
 
-    /// What was charged in a window that is over counts no more.
-    fn undo(&self, state: u64, _now: u64, charged: u64, cost: u64) -> u64 {
-        let (index, count) = self.unpack(state);
-        if index == self.unpack(charged).0 { self.pack(index, count.saturating_sub(cost)) } else { state }
+    /// What does not fit into the last window that is filled so far goes into the next.
+    fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+        let (index, count) = self.current(state, now);
+        let count = count + unused(self.limit, count, cost) + cost;
+        (bits_for(count) <= self.count_bits.into()).then(|| self.pack(index, count))
+    }
+
+    /// What was charged in windows that are over counts no more.
+    fn undo(&self, state: u64, now: u64, charged: u64, cost: u64) -> u64 {
+        self.refund(state, now, cost.min(self.current(charged, now).1))
     }
 
     #[inline]

@@ -4,9 +4,9 @@
 //! began. A new quota changes the pace of that clock, and no state: so what a key owes, it owes in units, and from then on
 //! they come back at the new rate.
 //!
-//! Nobody knows how often and how far the rate will be raised, so the clock goes round, and a state is owed for no longer
-//! than an eighth of a round. One that nobody has touched or swept for the other seven eighths would be taken for one that
-//! owes; see [`SHORTEST_ROUND_NS`].
+//! Nobody knows how often and how far the rate will be raised, so the clock goes round. In its first round every state that
+//! is not behind it is ahead of it. After that a state is at most an eighth of a round ahead, and one that nobody has
+//! touched or swept for the other seven eighths would be taken for one that owes; see [`SHORTEST_ROUND_NS`].
 
 use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
@@ -27,17 +27,25 @@ pub(crate) struct Repaced {
     rate: u64,
     /// ... come back in so many nanoseconds.
     divisor: u64,
-    /// When the pace was changed, and what the clock showed then.
+    /// When the pace was changed, and what the clock showed then: less than a round in the first, and between one and two
+    /// ever after.
     since: u64,
     base: u64,
+    /// The part of a tick beyond that, in 2^32ths.
+    part: u32,
     /// The bits that a state has, and so those of the clock.
     bits: u8,
     queues: bool,
 }
 
 impl Repaced {
-    /// The clock of states of `bits` bits that count units of `interval` ticks, when it shows `base` at `now`.
-    pub(super) fn new(quota: &Quota, interval: u64, bits: u8, base: u64, now: u64) -> Result<Self, BuildError> {
+    /// The clock of states of `bits` bits that count units of `interval` ticks. At `now` it shows `base`, and `part` of a tick.
+    pub(super) fn new(
+        quota: &Quota,
+        (interval, bits): (u64, u8),
+        (base, part): (u64, u32),
+        now: u64,
+    ) -> Result<Self, BuildError> {
         let queues = quota.algorithm() == Algorithm::LeakyBucket;
         let (limit, period) = (u128::from(quota.limit()), u128::from(quota.period_ns()));
         let out_of_reach = || BuildError::OutOfReach { quota: *quota };
@@ -52,7 +60,7 @@ impl Repaced {
         }
         let divisor = gcd_wide(ticks, period);
         let (rate, divisor) = fitted(ticks / divisor, period / divisor);
-        Ok(Self { interval, capacity: capacity as u64, rate, divisor, since: now, base, bits, queues })
+        Ok(Self { interval, capacity: capacity as u64, rate, divisor, since: now, base, part, bits, queues })
     }
 
     /// Ticks a unit.
@@ -62,50 +70,57 @@ impl Repaced {
 
     /// A state that owes `ticks`, or as many of them as fit.
     pub(super) fn owing(&self, now: u64, ticks: u64) -> u64 {
-        self.ahead(self.ticks(now).1, ticks.min(self.reach()))
+        let clock = self.clock(now);
+        self.ahead(clock.up(), ticks.min(clock.reach))
     }
 
     pub(super) fn repaced(&self, quota: &Quota, now: u64) -> Result<Self, BuildError> {
-        Self::new(quota, self.interval, self.bits, self.ticks(now).0, now.max(self.since))
+        let now = now.max(self.since);
+        let clock = self.clock(now);
+        let base = if clock.shown > u128::from(self.mask()) { clock.tick | (1 << self.bits) } else { clock.tick };
+        // Below 2^32: the rest is less than the divisor.
+        let part = ((u128::from(clock.rest) << 32) / u128::from(self.divisor)) as u32;
+        Self::new(quota, (self.interval, self.bits), (base, part), now)
     }
 
     pub(super) fn to_words(self, tag: u64) -> Words {
-        let Self { interval, capacity, rate, divisor, since, base, bits, queues } = self;
-        [tag | u64::from(queues) << 2 | u64::from(bits) << 8, interval, capacity, rate, divisor, since, base]
+        let Self { interval, capacity, rate, divisor, since, base, part, bits, queues } = self;
+        let rest = tag | u64::from(queues) << 2 | u64::from(bits) << 8 | u64::from(part) << 32;
+        [rest, interval, capacity, rate, divisor, since, base]
     }
 
     pub(super) fn from_words([rest, interval, capacity, rate, divisor, since, base]: Words) -> Self {
-        Self { interval, capacity, rate, divisor, since, base, bits: (rest >> 8) as u8, queues: rest & 4 != 0 }
+        let (bits, part, queues) = ((rest >> 8) as u8, (rest >> 32) as u32, rest & 4 != 0);
+        Self { interval, capacity, rate, divisor, since, base, part, bits, queues }
     }
 
     fn mask(&self) -> u64 {
         (1 << self.bits) - 1
     }
 
-    /// The most ticks that can be owed.
-    fn reach(&self) -> u64 {
-        self.mask() / 8
-    }
-
-    /// The ticks that have come back since the pace was changed, and whether there is a part of one more. A moment before
-    /// that counts as that moment.
+    /// The ticks that have come back since the pace was changed, and the rest in parts of the divisor. A moment before that
+    /// counts as that moment.
     #[inline]
-    fn passed(&self, now: u64) -> (u128, bool) {
-        let product = u128::from(now.saturating_sub(self.since)) * u128::from(self.rate);
+    fn passed(&self, now: u64) -> (u128, u64) {
+        let divisor = u128::from(self.divisor);
+        let product = u128::from(now.saturating_sub(self.since)) * u128::from(self.rate)
+            + if self.part == 0 { 0 } else { u128::from(self.part) * divisor >> 32 };
         // Divisions of 128 bits take longer than all the rest.
         match (u64::try_from(product), self.divisor) {
-            (_, 1) => (product, false),
-            (Ok(product), divisor) => (u128::from(product / divisor), product % divisor != 0),
-            (Err(_), divisor) => (product / u128::from(divisor), product % u128::from(divisor) != 0),
+            (_, 1) => (product, 0),
+            (Ok(product), divisor) => (u128::from(product / divisor), product % divisor),
+            (Err(_), _) => (product / divisor, (product % divisor) as u64),
         }
     }
 
-    /// What the clock shows at `now`, rounded down and up.
-    fn ticks(&self, now: u64) -> (u64, u64) {
-        let (passed, more) = self.passed(now);
-        // The clock goes round.
-        let tick = self.base.wrapping_add(passed as u64);
-        (tick & self.mask(), tick.wrapping_add(more.into()) & self.mask())
+    #[inline]
+    fn clock(&self, now: u64) -> Shown {
+        let (passed, rest) = self.passed(now);
+        let shown = u128::from(self.base) + passed;
+        let mask = self.mask();
+        // In the first round nothing can be further behind than the clock has come.
+        let ahead = u64::try_from(u128::from(mask).saturating_sub(shown)).unwrap_or(0);
+        Shown { shown, tick: shown as u64 & mask, rest, reach: ahead.max(mask / 8) }
     }
 
     /// `ticks` after `tick`, but never [`NEW`], which owes nothing whatever the clock shows.
@@ -123,26 +138,46 @@ impl Repaced {
 
     /// The first nanosecond at which `ticks` more than at `now` have come back.
     fn after(&self, now: u64, ticks: u64) -> u64 {
+        let (divisor, part) = (u128::from(self.divisor), u128::from(self.part) * u128::from(self.divisor) >> 32);
         let passed = self.passed(now).0 + u128::from(ticks);
         // No overflow: a state has at most 62 bits, and so have the nanoseconds of a period.
-        let nanos = (passed * u128::from(self.divisor)).div_ceil(u128::from(self.rate));
+        let nanos = (passed * divisor).saturating_sub(part).div_ceil(u128::from(self.rate));
         u64::try_from(nanos).unwrap_or(u64::MAX).saturating_add(self.since)
     }
 
-    /// Where a charge at `now` begins to count from, and what is owed by then.
-    fn start(&self, tat: u64, now: u64) -> (u64, u64) {
-        let (tick, begin) = self.ticks(now);
-        match self.owed(tat, tick) {
-            0 => (begin, 0),
-            debt => (tat, debt),
+    /// Where a charge at `now` begins to count from, what is owed by then, and how much can be owed at most.
+    #[inline]
+    fn start(&self, tat: u64, now: u64) -> (u64, u64, u64) {
+        let clock = self.clock(now);
+        match self.owed(tat, &clock) {
+            0 => (clock.up() & self.mask(), 0, clock.reach),
+            debt => (tat, debt, clock.reach),
         }
     }
 
-    /// What is owed when the clock shows `tick`.
     #[inline]
-    fn owed(&self, tat: u64, tick: u64) -> u64 {
-        let ahead = tat.wrapping_sub(tick) & self.mask();
-        if tat == NEW || ahead > self.reach() { 0 } else { ahead }
+    fn owed(&self, tat: u64, clock: &Shown) -> u64 {
+        let ahead = tat.wrapping_sub(clock.tick) & self.mask();
+        if tat == NEW || ahead > clock.reach { 0 } else { ahead }
+    }
+}
+
+/// What the clock shows at a moment.
+struct Shown {
+    /// All ticks since it began, or since the end of its first round if that is over.
+    shown: u128,
+    /// The same within the round.
+    tick: u64,
+    /// Parts of one tick more.
+    rest: u64,
+    /// The most ticks that a state can be ahead.
+    reach: u64,
+}
+
+impl Shown {
+    /// The tick, rounded up.
+    fn up(&self) -> u64 {
+        self.tick + u64::from(self.rest != 0)
     }
 }
 
@@ -152,14 +187,14 @@ impl Cell for Repaced {
     }
 
     fn charge(&self, tat: u64, now: u64, cost: u64) -> Option<u64> {
-        let (from, debt) = self.start(tat, now);
+        let (from, debt, _) = self.start(tat, now);
         let price = cost * self.interval;
         (debt + price <= self.capacity).then(|| self.ahead(from, price))
     }
 
     fn force(&self, tat: u64, now: u64, cost: u64) -> u64 {
-        let (from, debt) = self.start(tat, now);
-        self.ahead(from, cost.saturating_mul(self.interval).min(self.reach() - debt))
+        let (from, debt, most) = self.start(tat, now);
+        self.ahead(from, cost.saturating_mul(self.interval).min(most.saturating_sub(debt + 1)))
     }
 
     fn refund(&self, tat: u64, now: u64, cost: u64) -> u64 {
@@ -176,7 +211,7 @@ impl Cell for Repaced {
     }
 
     fn debt(&self, tat: u64, now: u64) -> u64 {
-        self.owed(tat, self.ticks(now).0)
+        self.owed(tat, &self.clock(now))
     }
 
     fn remaining(&self, tat: u64, now: u64) -> u64 {

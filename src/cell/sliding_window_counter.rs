@@ -14,7 +14,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{Cell, Windows, Words, bits_for};
+use super::{Cell, Windows, Words, bits_for, unused};
 
 /// The fewest bits for a number that goes round: with a period of a second, a round of 48 days. It leaves room for
 /// limits of up to 2^20 - 1.
@@ -189,13 +189,19 @@ impl Cell for SlidingWindowCounter {
         self.pack(index, previous.saturating_sub(rest), current.saturating_sub(cost))
     }
 
-    fn undo(&self, state: u64, _now: u64, charged: u64, cost: u64) -> u64 {
-        let (index, previous, current) = self.unpack(state);
-        match self.age(self.unpack(charged).0, index) {
-            0 => self.pack(index, previous, current.saturating_sub(cost)),
-            1 => self.pack(index, previous.saturating_sub(cost), current),
-            _ => state,
-        }
+    /// What does not fit into the last window that is filled so far goes into the next.
+    fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+        let View { index, previous, current, .. } = self.view(state, now);
+        let current = current + unused(self.limit, current, cost) + cost;
+        (bits_for(current) <= self.current_bits.into()).then(|| self.pack(index, previous, current))
+    }
+
+    /// What still counts of the charge: in this window, and in the one before.
+    fn undo(&self, state: u64, now: u64, charged: u64, cost: u64) -> u64 {
+        let (then, View { index, previous, current, .. }) = (self.view(charged, now), self.view(state, now));
+        let of_current = cost.min(then.current);
+        let of_previous = (cost - of_current).min(then.previous);
+        self.pack(index, previous.saturating_sub(of_previous), current.saturating_sub(of_current))
     }
 
     #[inline]

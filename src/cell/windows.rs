@@ -24,6 +24,8 @@ impl Windows {
 
     /// The windows of another quota from `now` on.
     pub(super) fn changed(&self, quota: &Quota, timeline: &Timeline, now: u64) -> Self {
+        // Windows before the last change are numbered by what was then.
+        let now = now.max(self.moment(self.turn, 0));
         let turn = self.locate(now).0;
         let new = Self::new(quota.period_ns(), timeline);
         Self { place: new.locate(now).0, turn, ..new }

@@ -1,6 +1,9 @@
 //! Ledgers whose states are cells: pure functions on a `u64` decide, and the table keeps it.
 
-use super::{Room, WhenFull};
+use alloc::vec::Vec;
+use core::cell::Cell as Seen;
+
+use super::{Link, Place, Room, WhenFull};
 use crate::cell::{Cell, NEW, Policy, ask};
 use crate::decision::{Decision, Verdict};
 use crate::error::BuildError;
@@ -61,10 +64,13 @@ impl<A: Cell + Copy> Rule for Check<'_, A> {
 #[derive(Clone, Copy)]
 enum Deed {
     Force,
-    Book,
     Refund,
+    /// Refunds what was booked, unless less is owed than was then: something else has been given back.
+    GiveBack(u64),
     /// Takes back a charge that led to this state.
     Undo(u64),
+    /// Puts the second in the place of the first.
+    Exchange(u64, u64),
     Forget,
 }
 
@@ -80,8 +86,10 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
         let Check { cell, now, cost } = self.check;
         Some(match self.deed {
             Deed::Force => cell.force(state, now, cost),
-            Deed::Book => return cell.book(state, now, cost),
             Deed::Refund => cell.refund(state, now, cost),
+            Deed::GiveBack(then) if cell.debt(state, now) < cell.debt(then, now) => return None,
+            Deed::GiveBack(_) => cell.refund(state, now, cost),
+            Deed::Exchange(old, new) => return (state == old).then_some(new),
             Deed::Undo(charged) => cell.undo(state, now, charged, cost),
             Deed::Forget => NEW,
         })
@@ -90,9 +98,10 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
     fn undo(&self, state: u64, charged: u64) -> u64 {
         let Check { cell, now, cost } = self.check;
         match self.deed {
-            Deed::Force | Deed::Book => self.check.undo(state, charged),
-            Deed::Refund | Deed::Undo(_) => cell.force(state, now, cost),
-            Deed::Forget => state,
+            Deed::Force => self.check.undo(state, charged),
+            Deed::Refund | Deed::GiveBack(_) | Deed::Undo(_) => cell.force(state, now, cost),
+            Deed::Exchange(old, new) if state == new => old,
+            Deed::Exchange(..) | Deed::Forget => state,
         }
     }
 
@@ -103,6 +112,41 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
     fn debt(&self, position: usize, state: u64) -> u64 {
         self.check.debt(position, state)
     }
+}
+
+/// A charge for a time to come, which remembers the state before it.
+#[derive(Clone, Copy)]
+struct Book<'a, A> {
+    check: Check<'a, A>,
+    before: &'a Seen<u64>,
+}
+
+impl<A: Cell + Copy> Rule for Book<'_, A> {
+    fn charge(&self, state: u64) -> Option<u64> {
+        let Check { cell, now, cost } = self.check;
+        self.before.set(state);
+        cell.book(state, now, cost)
+    }
+
+    fn undo(&self, state: u64, charged: u64) -> u64 {
+        self.check.undo(state, charged)
+    }
+
+    fn is_idle(&self, state: u64) -> bool {
+        self.check.is_idle(state)
+    }
+
+    fn debt(&self, position: usize, state: u64) -> u64 {
+        self.check.debt(position, state)
+    }
+}
+
+/// The states before the first and after the last of some places, if each begins where the one before it ends.
+fn chain(given: Option<&Place>, links: &[Link<'_>]) -> Option<(u64, u64)> {
+    let mut places = given.into_iter().chain(links.iter().map(|link| &*link.place));
+    let first = places.next()?;
+    let last = places.try_fold(first.after, |end, place| (place.before == end).then_some(place.after))?;
+    Some((first.before, last))
 }
 
 impl<S: Set> Cells<S> {
@@ -249,17 +293,16 @@ impl<S: Set> Cells<S> {
         Decision::of_state(policy, state, now, cost, if fits { Verdict::Allowable } else { Verdict::Refused })
     }
 
-    pub(super) fn book(&self, number: usize, id: u64, cost: u64, now: u64) -> Result<u64, Option<Decision>> {
-        let displace = self.displaces();
+    pub(super) fn book(&self, number: usize, id: u64, cost: u64, now: u64) -> Result<Place, Option<Decision>> {
+        let (displace, before) = (self.displaces(), Seen::new(NEW));
         let outcome = ask_terms!(self.terms, number, cell => {
-            self.table.charge(None, id, Change { check: Check { cell, now, cost }, deed: Deed::Book }, displace)
+            let check = Check { cell, now, cost };
+            self.table.charge(None, id, Book { check, before: &before }, displace)
         });
         match outcome {
-            Outcome::Charged(state) => Ok(state),
+            Outcome::Charged(after) => Ok(Place { before: before.get(), after, units: Vec::new() }),
             Outcome::Refused(_) => Err(None),
-            Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => {
-                Ok(self.terms.joined(number, self.terms.policy(number).force(NEW, now, cost)))
-            }
+            Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => Ok(Place::default()),
             Outcome::Crowded(state) => {
                 let (policy, state) = self.terms.of(state);
                 Err(Some(Decision::of_state(&policy, state, now, cost, Verdict::Crowded)))
@@ -267,22 +310,67 @@ impl<S: Set> Cells<S> {
         }
     }
 
-    pub(super) fn wait(&self, place: u64, now: u64) -> u64 {
-        let (policy, state) = self.terms.of(place);
+    pub(super) fn wait(&self, place: &Place, now: u64) -> u64 {
+        let (policy, state) = self.terms.of(place.after);
         policy.wait(state, now, 0)
     }
 
-    pub(super) fn moved_up(&self, _id: u64, place: u64, cost: u64, _after: u64, now: u64) -> u64 {
-        ask_terms!(self.terms, FIRST, cell => cell.refund(place, now, cost))
-    }
-
-    pub(super) fn granted(&self, _id: u64, place: u64, cost: u64, now: u64) -> Decision {
-        let (policy, state) = self.terms.of(place);
+    pub(super) fn granted(&self, _id: u64, place: &Place, cost: u64, now: u64) -> Decision {
+        let (policy, state) = self.terms.of(place.after);
         Decision::of_state(&policy, state, now, cost, Verdict::Allowed)
     }
 
-    pub(super) fn give_up(&self, id: u64, place: u64, cost: u64, now: u64) {
-        self.amend(id, cost, now, Deed::Undo(place));
+    /// A state changes by charges only, so if it is still what the last place made of it, nobody else has charged; and if
+    /// each place begins where the one before it ends, neither has anybody between them.
+    pub(super) fn replay(&self, id: u64, given: Option<(&Place, u64)>, behind: &mut [Link<'_>], now: u64) {
+        let given_place = given.map(|(place, _)| place);
+        if let Some((first, last)) = chain(given_place, behind)
+            && let Some(replayed) = self.replayed(first, behind)
+            && self.exchange(id, last, replayed.last().map_or(first, |&(_, after)| after), now)
+        {
+            for (link, (before, after)) in behind.iter_mut().zip(replayed) {
+                (link.place.before, link.place.after) = (before, after);
+            }
+            return;
+        }
+        let Some((place, cost)) = given else { return };
+        // Once its time has come nobody knows how much of it has come back since.
+        if self.wait(place, now) > 0
+            && matches!(self.amend(id, cost, now, Deed::GiveBack(place.after)), Some(Outcome::Charged(_)))
+        {
+            self.refund_places(cost, behind, now);
+        }
+    }
+
+    /// The states before and after each of the places, if they are charged in turn to the state `first`.
+    fn replayed(&self, first: u64, links: &[Link<'_>]) -> Option<Vec<(u64, u64)>> {
+        let mut before = first;
+        let replay = |link: &Link<'_>| {
+            let after = ask_terms!(self.terms, FIRST, cell => cell.book(before, link.at, link.cost))?;
+            Some((core::mem::replace(&mut before, after), after))
+        };
+        links.iter().map(replay).collect()
+    }
+
+    /// Puts one state of `id` in the place of another, and tells whether it was that.
+    fn exchange(&self, id: u64, old: u64, new: u64, now: u64) -> bool {
+        match self.amend(id, 0, now, Deed::Exchange(old, new)) {
+            Some(outcome) => matches!(outcome, Outcome::Charged(_)),
+            // What was swept is as good as what it was.
+            None => ask_terms!(self.terms, FIRST, cell => cell.is_idle(old, now) && cell.is_idle(new, now)),
+        }
+    }
+
+    pub(super) fn refund_before(&self, id: u64, cost: u64, queue: &mut [Link<'_>], now: u64) {
+        self.amend(id, cost, now, Deed::Refund);
+        self.refund_places(cost, queue, now);
+    }
+
+    fn refund_places(&self, cost: u64, links: &mut [Link<'_>], now: u64) {
+        let refund = |state| ask_terms!(self.terms, FIRST, cell => cell.refund(state, now, cost));
+        for Link { place, .. } in links {
+            (place.before, place.after) = (refund(place.before), refund(place.after));
+        }
     }
 
     pub(super) fn refund(&self, id: u64, cost: u64, now: u64) {
@@ -298,8 +386,8 @@ impl<S: Set> Cells<S> {
         self.amend(id, 0, now, Deed::Forget);
     }
     /// Does something to the state of `id` if it has one.
-    fn amend(&self, id: u64, cost: u64, now: u64, deed: Deed) {
-        ask_terms!(self.terms, FIRST, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }));
+    fn amend(&self, id: u64, cost: u64, now: u64, deed: Deed) -> Option<Outcome> {
+        ask_terms!(self.terms, FIRST, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }))
     }
 
     pub(super) fn sweep(&self, sets: usize, now: u64) -> usize {

@@ -12,13 +12,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Room, WhenFull};
+use super::{Link, Place, Room, WhenFull};
 use crate::cell::{NEW, STATE_BITS, bits_for};
 use crate::decision::{Decision, Numbers, Verdict};
 use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Event, ExactSet, Found, Outcome, Rule, Shards, Table};
+use crate::terms::FIRST;
 use crate::timeline::Timeline;
 
 #[derive(Debug)]
@@ -202,24 +203,21 @@ impl Log {
         }
     }
 
-    /// A place is the moment at which the last of its units is free.
-    pub(super) fn book(&self, _number: usize, id: u64, cost: u64, now: u64) -> Result<u64, Option<Decision>> {
+    /// All units of a place begin when the last of them is free, as they are admitted together.
+    pub(super) fn book(&self, _number: usize, id: u64, cost: u64, now: u64) -> Result<Place, Option<Decision>> {
         loop {
-            let more = cost.div_ceil(self.limit());
-            let outcome = self.table.charge(None, id, Keep { log: self, now, more }, self.displaces());
+            let outcome = self.table.charge(None, id, Keep { log: self, now, more: 1 }, self.displaces());
             if let Outcome::Crowded(state) = outcome {
                 let decision = self.crowded(state, cost, now);
-                return if decision.is_allowed() { Ok(now) } else { Err(Some(decision)) };
+                return if decision.is_allowed() { Ok(Place::default()) } else { Err(Some(decision)) };
             }
             let Some((found, units, at)) = self.kept(id, now) else { continue };
-            let (until, ours) = (at + self.period, || found.lives_on(id));
-            let taken = units.take(cost, at, until);
-            let (booked, begin) = units.postpone(cost - taken, at, self.period, self.most_periods(), ours);
-            if ours() && taken + booked == cost {
-                return Ok(begin);
+            let ours = || found.lives_on(id);
+            let (begin, taken) = units.book(cost, at, self.period, self.most_periods(), ours);
+            if ours() && taken.len() as u64 == cost {
+                return Ok(Place { before: at, after: begin, units: taken });
             }
-            units.free_newest(booked, at, self.period, ours);
-            units.give_back(taken, until, || true);
+            units.restore(&taken, || true);
             if ours() {
                 return Err(None);
             }
@@ -227,28 +225,50 @@ impl Log {
     }
 
     #[expect(clippy::unused_self, reason = "the other ledgers need it")]
-    pub(super) fn wait(&self, place: u64, now: u64) -> u64 {
-        place.saturating_sub(now)
+    pub(super) fn wait(&self, place: &Place, now: u64) -> u64 {
+        place.after.saturating_sub(now)
     }
 
-    pub(super) fn moved_up(&self, id: u64, place: u64, _cost: u64, after: u64, _now: u64) -> u64 {
-        let moved = |found: Found<'_, ExactSet>| {
-            let begin = self.units(found.position()).booked_from(after, self.period, place);
-            found.was_of(id).then_some(begin)
-        };
-        self.table.find_live(id).and_then(moved).unwrap_or(place)
-    }
-
-    pub(super) fn granted(&self, id: u64, _place: u64, cost: u64, now: u64) -> Decision {
+    pub(super) fn granted(&self, id: u64, _place: &Place, cost: u64, now: u64) -> Decision {
         let found = self.table.find_live(id);
         let kept = found.map(|found| (self.units(found.position()), self.last(found.state()).max(now)));
         self.decision(kept, cost, now, Verdict::Allowed)
     }
 
-    pub(super) fn give_up(&self, id: u64, place: u64, cost: u64, _now: u64) {
+    pub(super) fn replay(&self, id: u64, given: Option<(&Place, u64)>, behind: &mut [Link<'_>], now: u64) {
+        self.release_all(id, behind);
+        // After a period its units are others'.
+        if let Some((place, _)) = given
+            && place.after.saturating_add(self.period) > now
+        {
+            self.release(id, place);
+        }
+        self.book_all(id, behind, now);
+    }
+
+    pub(super) fn refund_before(&self, id: u64, cost: u64, queue: &mut [Link<'_>], now: u64) {
+        self.release_all(id, queue);
+        self.refund(id, cost, now);
+        self.book_all(id, queue, now);
+    }
+
+    /// Gives back the units of those whose time has not come, the last first.
+    fn release_all(&self, id: u64, links: &[Link<'_>]) {
+        links.iter().rev().filter(|link| !link.came).for_each(|link| self.release(id, link.place));
+    }
+
+    fn release(&self, id: u64, place: &Place) {
         if let Some(found) = self.table.find_live(id) {
-            let units = self.units(found.position());
-            units.give_back(cost, place + self.period, || found.lives_on(id));
+            self.units(found.position()).restore(&place.units, || found.lives_on(id));
+        }
+    }
+
+    /// Books them again, in order. One for which there is no room any more keeps its time.
+    fn book_all(&self, id: u64, links: &mut [Link<'_>], now: u64) {
+        for link in links.iter_mut().filter(|link| !link.came) {
+            if let Ok(place) = self.book(FIRST, id, link.cost, now) {
+                *link.place = place;
+            }
         }
     }
 
@@ -350,6 +370,14 @@ impl Log {
     }
 }
 
+/// A unit that was taken: from when on it was free before, and is now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    index: usize,
+    old: u64,
+    new: u64,
+}
+
 /// What units are at a moment.
 struct Tally {
     free: u64,
@@ -420,10 +448,10 @@ impl<'a> Units<'a> {
     }
 
     /// Takes `count` units once more for a period after that for which they are taken, the soonest free first, as far as
-    /// the table keeps the entry. Tells how many it were, and when the last of them begins.
-    fn postpone(self, count: u64, at: u64, period: u64, most_periods: u64, ours: impl Fn() -> bool) -> (u64, u64) {
+    /// the table keeps the entry.
+    fn postpone(self, count: u64, at: u64, period: u64, most_periods: u64, ours: impl Fn() -> bool) {
         let last = at.saturating_add(most_periods.saturating_mul(period));
-        let (mut left, mut begin) = (count, at);
+        let mut left = count;
         while left > 0 {
             // All that are free within a period of the soonest come before any of them comes a second time.
             let soonest = self.each().map(|(_, until)| until.max(at)).min().unwrap_or(last);
@@ -436,25 +464,58 @@ impl<'a> Units<'a> {
                 + self.change(round - changed, &ours, |until| if until.max(at) == up_to { later(until) } else { None });
             // Else another thread was faster.
             if changed == 0 && (!ours() || self.count(|until| later(until).is_some()) == 0) {
-                break;
+                return;
             }
             left -= changed;
-            begin = up_to;
         }
-        (count - left, begin)
     }
 
-    /// When the last but `after` of all that was taken begins, and no later than `latest`.
-    fn booked_from(self, after: u64, period: u64, latest: u64) -> u64 {
-        // A unit that is taken for several periods begins once for each.
-        let begins =
-            |from: u64| self.each().map(|(_, until)| (until + 1).saturating_sub(from).div_ceil(period)).sum::<u64>();
-        let (mut early, mut late) = (0, latest.saturating_add(period));
-        while early < late {
-            let middle = (early + 1).midpoint(late).max(early + 1);
-            if begins(middle) > after { early = middle } else { late = middle - 1 }
+    /// Takes `count` units for a period from the moment at which that many are free, the soonest free first. Tells that
+    /// moment, and which they are: fewer if the table does not keep the entry for long enough, or it is not `ours`.
+    fn book(self, count: u64, at: u64, period: u64, most_periods: u64, ours: impl Fn() -> bool) -> (u64, Vec<Taken>) {
+        let last = at.saturating_add(most_periods.saturating_mul(period));
+        let mut taken = Vec::new();
+        loop {
+            let begin = self.when_free(count, at, self.tally(at).latest.max(at));
+            let Some(until) = begin.checked_add(period).filter(|&until| until <= last) else { return (begin, taken) };
+            self.take_for(&mut taken, count, until, &ours, |old| old.max(at) < begin);
+            self.take_for(&mut taken, count, until, &ours, |old| old.max(at) == begin);
+            if taken.len() as u64 == count || !ours() {
+                return (begin, taken);
+            }
+            // Another thread was faster.
+            self.restore(&taken, &ours);
+            taken.clear();
         }
-        early.saturating_sub(period)
+    }
+
+    /// Takes `which` units until there are `count`.
+    fn take_for(
+        self,
+        taken: &mut Vec<Taken>,
+        count: u64,
+        new: u64,
+        ours: impl Fn() -> bool,
+        which: impl Fn(u64) -> bool,
+    ) {
+        for (index, (unit, old)) in self.each().enumerate() {
+            if taken.len() as u64 == count {
+                return;
+            }
+            if which(old) && ours() && Self::swap(unit, old, new) {
+                taken.push(Taken { index, old, new });
+            }
+        }
+    }
+
+    /// Puts units back to what they were before they were taken, if they have not been taken again.
+    fn restore(self, taken: &[Taken], ours: impl Fn() -> bool) {
+        for &Taken { index, old, new } in taken.iter().rev() {
+            let Some(unit) = self.0.get(index) else { return };
+            if unit.load(Ordering::Acquire) == new && ours() {
+                Self::swap(unit, new, old);
+            }
+        }
     }
 
     /// Frees the `count` units that were taken last, or takes a period off those that are taken for several.

@@ -14,11 +14,12 @@ use super::Limiter;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::WaitError;
+use crate::ledger::Link;
 use crate::table::Event;
 use crate::terms::FIRST;
 
 pub(super) use room::Room;
-use room::{Places, Queues};
+use room::{Entry, Queues, Spot};
 
 impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Books a place in time for `cost` units of `key`, and says how long it is until then: first come, first served.
@@ -30,10 +31,9 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     ///
     /// Takes a lock that only those who wait share, and time in proportion to those who wait for the key.
     ///
-    /// With several quotas its time is the latest of all; each of them has charged it as of its own. (Those who
-    /// [`wait`](Self::wait) also keep the pace of a quota that would have let them go earlier.)
-    ///
-    /// A cost that is more than is left in a window waits for units of this window and of the next.
+    /// With several quotas its time is the latest of all; see [`Reservation::wait`]. What does not fit into a window waits
+    /// for the next, and what is left in the window goes unused. A [`block`](Self::block) does not touch places that are
+    /// booked, but lets nobody go who [`wait`](Self::wait)s; [`reset`](Self::reset) lets those who wait begin anew.
     ///
     /// # Errors
     ///
@@ -220,87 +220,181 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
 
     /// Charges all quotas for a time to come, and enters the queue.
     fn book(&self, id: u64, cost: u64, longest: Duration) -> Result<Place<'_, K, C, S>, WaitError> {
-        let booked = self.try_book(id, cost, longest);
-        if booked.is_err() {
-            self.first.shards().count(Event::Refused);
+        let now = self.now();
+        let booked = self.try_book(id, cost, longest, now);
+        match &booked {
+            Ok(_) => (),
+            Err(WaitError::Refused(decision)) => self.count(id, decision, now),
+            Err(error) => {
+                self.first.shards().count(Event::Refused);
+                if !matches!(error, WaitError::Cost(_)) {
+                    self.penalties.refused(id, now);
+                }
+            }
         }
         booked
     }
 
-    fn try_book(&self, id: u64, cost: u64, longest: Duration) -> Result<Place<'_, K, C, S>, WaitError> {
+    fn try_book(&self, id: u64, cost: u64, longest: Duration, now: u64) -> Result<Place<'_, K, C, S>, WaitError> {
         self.possible(FIRST, cost)?;
-        let now = self.now();
         if let Some(refusal) = self.blocked(id, cost, now) {
             return Err(WaitError::Refused(refusal));
         }
         let mut queues = self.room.lock();
-        let places = self.book_all(id, cost, now)?;
-        let wait = self.wait_for(&places, now);
-        let is_late = u128::from(wait) > longest.as_nanos();
-        if is_late || wait > 0 && !self.room.has_room(&queues, id) {
-            self.give_back(&places, id, cost, now);
-            let wait = Duration::from_nanos(wait);
-            return Err(if is_late { WaitError::TooLong { wait } } else { WaitError::TooManyWaiting { wait } });
-        }
-        let ticket = queues.enter(id, cost, places, wait > 0);
+        self.room.enter();
+        let entered = self.book_all(id, cost, now).and_then(|spots| {
+            let wait = self.wait_for(&spots, now);
+            let error = if self.is_never(wait, now) {
+                WaitError::TooLong { wait: Duration::MAX }
+            } else if u128::from(wait) > longest.as_nanos() {
+                WaitError::TooLong { wait: Duration::from_nanos(wait) }
+            } else if wait > 0 && !self.room.has_room(&queues, id) {
+                WaitError::TooManyWaiting { wait: Duration::from_nanos(wait) }
+            } else {
+                return Ok(queues.push(id, cost, spots, now + wait, wait > 0));
+            };
+            self.give_back(&spots, id, cost, now);
+            Err(error)
+        });
+        let ticket = entered.inspect_err(|_| self.room.leave())?;
         let until = now.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
         Ok(Place { limiter: self, id, ticket, cost, until, open: true })
     }
 
+    /// Whether a time lies beyond the end of the limiter's time, where it stands still.
+    fn is_never(&self, wait: u64, now: u64) -> bool {
+        wait > 0 && now.saturating_add(wait) > self.timeline.end()
+    }
+
     /// Books a place with each quota, or with none.
-    fn book_all(&self, id: u64, cost: u64, now: u64) -> Result<Places, WaitError> {
-        let mut places = Vec::with_capacity(self.more.len() + 1);
+    fn book_all(&self, id: u64, cost: u64, now: u64) -> Result<Vec<Spot>, WaitError> {
+        let mut spots = Vec::with_capacity(self.more.len() + 1);
         for ledger in self.ledgers() {
             if cost == 0 {
-                places.push((0, false));
+                spots.push(Spot::default());
                 continue;
             }
             match ledger.book(FIRST, id, cost, now) {
-                Ok(place) => places.push((place, false)),
+                Ok(place) => spots.push(Spot { place, early: false }),
                 Err(refusal) => {
-                    self.give_back(&places, id, cost, now);
+                    self.give_back(&spots, id, cost, now);
                     let too_long = WaitError::TooLong { wait: Duration::MAX };
                     return Err(refusal.map_or(too_long, WaitError::Refused));
                 }
             }
         }
-        let wait = self.wait_for(&places, now);
-        for (ledger, (place, early)) in self.ledgers().zip(&mut places) {
-            *early = ledger.wait(*place, now) < wait;
+        let wait = self.wait_for(&spots, now);
+        for (ledger, spot) in self.ledgers().zip(&mut spots) {
+            spot.early = ledger.wait(&spot.place, now) < wait;
         }
-        Ok(places.into_boxed_slice())
+        Ok(spots)
+    }
+
+    /// Gives up places behind which nobody stands.
+    fn give_back(&self, spots: &[Spot], id: u64, cost: u64, now: u64) {
+        for (ledger, spot) in self.ledgers().zip(spots) {
+            ledger.replay(id, Some((&spot.place, cost)), &mut [], now);
+        }
+    }
+
+    /// Books the places of a queue anew, as if the one that is `given` up, just before them, had never been.
+    fn replay(&self, id: u64, given: Option<&Entry>, queue: &mut [Entry], now: u64) {
+        let times = queue.iter().map(|entry| self.time_of(entry, now)).collect::<Vec<_>>();
+        for (quota, ledger) in self.ledgers().enumerate() {
+            let given = given.and_then(|entry| Some((&entry.spots.get(quota)?.place, entry.cost)));
+            ledger.replay(id, given, &mut links(queue, quota, &times), now);
+        }
+    }
+
+    /// The moment before which an entry cannot be: that at which its time came, if it has, or now. And whether it has.
+    fn time_of(&self, entry: &Entry, now: u64) -> (u64, bool) {
+        let came = entry.came || self.wait_for(&entry.spots, now) == 0;
+        (if came { entry.due.min(now) } else { now }, came)
     }
 
     /// Books anew those places that were booked for an earlier time than the one that has come now: what one quota held
     /// back, another is not to let go all at once.
-    fn catch_up(&self, queues: &mut Queues, id: u64, now: u64) {
+    fn catch_up(&self, id: u64, queue: &mut [Entry], now: u64) {
         if self.more.is_empty() {
             return;
         }
-        for entry in queues.all(id) {
-            if self.wait_for(&entry.places, now) > 0 {
-                continue;
-            }
-            for (ledger, (place, early)) in self.ledgers().zip(&mut entry.places) {
-                if std::mem::take(early) {
-                    ledger.give_up(id, *place, entry.cost, now);
-                    // It is admitted by the old place if there is no room for a new one any more.
-                    *place = ledger.book(FIRST, id, entry.cost, now).unwrap_or(*place);
+        let times = queue.iter().map(|entry| self.time_of(entry, now)).collect::<Vec<_>>();
+        for (quota, ledger) in self.ledgers().enumerate() {
+            let is_late = |entry: &Entry, came: bool| came && !entry.came && entry.spots[quota].early;
+            let late = queue.iter().zip(&times).map(|(entry, &(_, came))| is_late(entry, came)).collect::<Vec<_>>();
+            let Some(first) = late.iter().position(|&late| late) else { continue };
+            let mut links = links(queue, quota, &times);
+            for (link, &late) in links.iter_mut().zip(&late) {
+                if late {
+                    (link.at, link.came) = (now, false);
                 }
+            }
+            ledger.replay(id, None, &mut links[first..], now);
+            for (entry, _) in queue.iter_mut().zip(&late).filter(|(_, late)| **late) {
+                entry.spots[quota].early = false;
             }
         }
     }
 
-    fn give_back(&self, places: &[(u64, bool)], id: u64, cost: u64, now: u64) {
-        for (ledger, (place, _)) in self.ledgers().zip(places) {
-            ledger.give_up(id, *place, cost, now);
+    /// Gives units back that were charged before all who wait, so that they move up.
+    pub(super) fn refund_id(&self, id: u64, units: u64, now: u64) {
+        if self.room.is_empty() {
+            return self.ledgers().for_each(|ledger| ledger.refund(id, units, now));
         }
+        let mut queues = self.room.lock();
+        let queue = queues.of(id);
+        let times = queue.iter().map(|entry| self.time_of(entry, now)).collect::<Vec<_>>();
+        for (quota, ledger) in self.ledgers().enumerate() {
+            ledger.refund_before(id, units, &mut links(queue, quota, &times), now);
+        }
+        let wakers = room::wakers(queue);
+        drop(queues);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Forgets what a key has used. Those who wait for it begin anew.
+    pub(super) fn forget_id(&self, id: u64, now: u64) {
+        let forget = || self.ledgers().for_each(|ledger| ledger.forget(id, now));
+        if self.room.is_empty() {
+            return forget();
+        }
+        let mut queues = self.room.lock();
+        forget();
+        for entry in queues.of(id) {
+            let void = || self.ledgers().map(|_| Spot::default()).collect();
+            let (_, came) = self.time_of(entry, now);
+            entry.came |= came;
+            entry.spots = if came { void() } else { self.book_all(id, entry.cost, now).unwrap_or_else(|_| void()) };
+        }
+        let wakers = room::wakers(queues.of(id));
+        drop(queues);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The nanoseconds until the time of the latest of the places.
-    fn wait_for(&self, places: &[(u64, bool)], now: u64) -> u64 {
-        self.ledgers().zip(places).map(|(ledger, (place, _))| ledger.wait(*place, now)).max().unwrap_or(0)
+    fn wait_for(&self, spots: &[Spot], now: u64) -> u64 {
+        self.ledgers().zip(spots).map(|(ledger, spot)| ledger.wait(&spot.place, now)).max().unwrap_or(0)
     }
+
+    /// The nanoseconds until the time of an entry, which is told.
+    fn tell(&self, entry: &mut Entry, now: u64) -> u64 {
+        if entry.came {
+            return 0;
+        }
+        let wait = self.wait_for(&entry.spots, now);
+        entry.came = wait == 0;
+        entry.due = if wait == 0 { entry.due.min(now) } else { now + wait };
+        wait
+    }
+}
+
+/// The places of a queue with one of the quotas.
+fn links<'a>(queue: &'a mut [Entry], quota: usize, times: &[(u64, bool)]) -> Vec<Link<'a>> {
+    let link = |(entry, &(at, came)): (&'a mut Entry, &(u64, bool))| {
+        let cost = entry.cost;
+        entry.spots.get_mut(quota).map(|spot| Link { place: &mut spot.place, cost, at, came })
+    };
+    queue.iter_mut().zip(times).filter_map(link).collect()
 }
 
 /// One that has waited and is admitted: what it waited for is taken.
@@ -327,12 +421,12 @@ pub struct Reservation<'a, K: ?Sized, C: Clock, S: BuildHasher> {
 }
 
 impl<K: ?Sized, C: Clock, S: BuildHasher> Reservation<'_, K, C, S> {
-    /// How long it is from now until its time; zero from then on. It becomes less if one who came before gives up, and
-    /// changes with the quota.
+    /// How long it is from now until its time; zero once that has come, for good. It becomes less if one who came before
+    /// gives up, and changes with the quota. With several quotas it may turn out to be a little longer when it is nearly
+    /// over: what one of them held back, another lets go at its own pace. So ask until it is zero.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        let now = self.place.limiter.now();
-        Duration::from_nanos(self.place.wait(now))
+        Duration::from_nanos(self.place.wait())
     }
 
     /// The units that it is for.
@@ -356,7 +450,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Reservation<'_, K, C, S> {
 impl<K: ?Sized, C: Clock, S: BuildHasher> Drop for Reservation<'_, K, C, S> {
     fn drop(&mut self) {
         // Otherwise the place gives itself back.
-        if self.wait().is_zero() {
+        if self.place.has_come() {
             self.place.leave();
         }
     }
@@ -395,9 +489,26 @@ enum Next<I> {
 }
 
 impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
-    /// The nanoseconds from `now` until its time.
-    fn wait(&self, now: u64) -> u64 {
-        self.limiter.wait_for(self.limiter.room.lock().places(self.id, self.ticket, None), now)
+    /// The nanoseconds until its time.
+    fn wait(&self) -> u64 {
+        let now = self.limiter.now();
+        let mut queues = self.limiter.room.lock();
+        self.wait_in(&mut queues, now)
+    }
+
+    fn wait_in(&self, queues: &mut Queues, now: u64) -> u64 {
+        self.limiter.catch_up(self.id, queues.of(self.id), now);
+        queues.entry(self.id, self.ticket).map_or(0, |entry| self.limiter.tell(entry, now))
+    }
+
+    /// Whether its time has come, be it that nobody has asked. If so it is charged for this time.
+    fn has_come(&self) -> bool {
+        let now = self.limiter.now();
+        let mut queues = self.limiter.room.lock();
+        let Some(entry) = queues.entry(self.id, self.ticket) else { return false };
+        let came = entry.came || self.limiter.wait_for(&entry.spots, now) == 0;
+        self.wait_in(&mut queues, now);
+        came
     }
 
     /// Looks whether it is its turn. `instant` is the time by a timer, and `later` adds to it.
@@ -410,17 +521,22 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
     ) -> Result<Next<I>, WaitError> {
         let Limiter { clock, timeline, .. } = self.limiter;
         let now = self.limiter.now();
+        if let Some(refusal) = self.limiter.blocked(self.id, self.cost, now) {
+            return Err(WaitError::Refused(refusal));
+        }
         let wait = {
             let mut queues = self.limiter.room.lock();
-            self.limiter.catch_up(&mut queues, self.id, now);
-            self.limiter.wait_for(queues.places(self.id, self.ticket, Some(waker)), now)
+            if let Some(entry) = queues.entry(self.id, self.ticket) {
+                entry.waker = Some(waker.clone());
+            }
+            self.wait_in(&mut queues, now)
         };
         if wait == 0 {
             return Ok(Next::Go);
         }
         let due = now.saturating_add(wait);
         let too_long = WaitError::TooLong { wait: Duration::from_nanos(wait) };
-        if due > self.until {
+        if due > self.until || self.limiter.is_never(wait, now) {
             return Err(too_long);
         }
         if clock.wake_at(timeline.reading(due), waker) {
@@ -434,26 +550,32 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
 
     /// Takes its turn.
     fn go(&mut self) -> Decision {
-        let Self { limiter, id, cost, .. } = *self;
+        let Self { limiter, id, cost, ticket, .. } = *self;
         let now = limiter.now();
-        let granted = |queues: &mut Queues| {
-            let ledgers = limiter.ledgers().zip(queues.places(id, self.ticket, None)).enumerate();
+        let told = |entry: &Entry| {
+            let ledgers = limiter.ledgers().zip(&entry.spots).enumerate();
             let told =
-                ledgers.map(|(quota, (ledger, (place, _)))| ledger.granted(id, *place, cost, now).of_quota(quota));
+                ledgers.map(|(quota, (ledger, spot))| ledger.granted(id, &spot.place, cost, now).of_quota(quota));
             told.reduce(Decision::tighter)
         };
-        let decision = if cost == 0 { None } else { granted(&mut limiter.room.lock()) };
+        let decision =
+            if cost == 0 { None } else { limiter.room.lock().entry(id, ticket).and_then(|entry| told(entry)) };
         let decision = decision.unwrap_or_else(|| limiter.look(id, 0));
-        if cost > 0 {
-            limiter.count(id, &decision, now);
-        }
         self.leave();
         decision
     }
 
+    /// Uses it, and counts that.
     fn leave(&mut self) {
-        if std::mem::take(&mut self.open) {
-            self.limiter.room.lock().take(self.id, self.ticket);
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let Self { limiter, id, ticket, cost, .. } = *self;
+        limiter.room.lock().take(id, ticket);
+        limiter.room.leave();
+        if cost > 0 {
+            limiter.first.shards().count(Event::Allowed);
+            limiter.penalties.allowed(id, limiter.now());
         }
     }
 
@@ -461,15 +583,15 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        let Self { limiter, id, ticket, cost, .. } = *self;
+        let Self { limiter, id, ticket, .. } = *self;
         let now = limiter.now();
         let mut queues = limiter.room.lock();
         let Some((index, entry)) = queues.take(id, ticket) else { return };
-        limiter.give_back(&entry.places, id, cost, now);
-        let wakers = queues.move_up(id, index, |quota, place, after| {
-            limiter.ledgers().nth(quota).map_or(place, |ledger| ledger.moved_up(id, place, cost, after, now))
-        });
+        let behind = queues.of(id).get_mut(index..).unwrap_or_default();
+        limiter.replay(id, Some(&entry), behind, now);
+        let wakers = room::wakers(behind);
         drop(queues);
+        limiter.room.leave();
         wakers.into_iter().for_each(Waker::wake);
     }
 }
