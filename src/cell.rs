@@ -239,10 +239,3 @@ fn scaled(number: u64, numerator: u64, denominator: u64) -> u64 {
     let scaled = (u128::from(number) * u128::from(numerator)).div_ceil(u128::from(denominator));
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
-
-/// The units that are left unused in a window that holds `count`, or in the last of those that `count` fills, if `cost`
-/// units do not fit into it: what is admitted at one moment is of one window.
-fn unused(limit: u64, count: u64, cost: u64) -> u64 {
-    let held = if count == 0 { 0 } else { (count - 1) % limit + 1 };
-    if held + cost > limit { limit - held } else { 0 }
-}

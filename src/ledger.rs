@@ -87,6 +87,13 @@ pub(crate) struct Place {
     units: Vec<log::Taken>,
 }
 
+/// What a key is charged or given back after the fact.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Settlement {
+    Charge(u64),
+    Refund(u64),
+}
+
 /// A place of a queue that is booked anew.
 #[derive(Debug)]
 pub(crate) struct Link<'a> {
@@ -229,14 +236,14 @@ impl Ledger {
     }
 
     /// Books anew the places of a queue from some place on, as if the one that is `given` up, just before them, had never
-    /// been. If others have charged the key meanwhile in a way that cannot be told, less is given back rather than too much.
+    /// been. If others have charged the key meanwhile, so that this cannot be told, less is given back rather than too much.
     pub(crate) fn replay(&self, id: u64, given: Option<(&Place, u64)>, behind: &mut [Link<'_>], now: u64) {
         with!(self, kept => kept.replay(id, given, behind, now));
     }
 
-    /// Gives `cost` units back to `id` that were charged before all places of its queue.
-    pub(crate) fn refund_before(&self, id: u64, cost: u64, queue: &mut [Link<'_>], now: u64) {
-        with!(self, kept => kept.refund_before(id, cost, queue, now));
+    /// Charges `id`, or gives units back, before all places of its queue, which are booked anew.
+    pub(crate) fn settle(&self, id: u64, settlement: Settlement, queue: &mut [Link<'_>], now: u64) {
+        with!(self, kept => kept.settle(id, settlement, queue, now));
     }
 
     /// Gives `cost` units back to `id`, never above full.

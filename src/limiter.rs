@@ -19,7 +19,7 @@ use ahash::RandomState;
 use crate::clock::{Clock, PreciseClock};
 use crate::decision::Decision;
 use crate::error::CostError;
-use crate::ledger::{Ledger, WhenFull};
+use crate::ledger::{Ledger, Settlement, WhenFull};
 use crate::quota::Quota;
 use crate::table::{Event, Stats};
 use crate::terms::FIRST;
@@ -189,8 +189,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        let (id, now) = (self.hasher.hash_one(key), self.now());
-        self.ledgers().for_each(|ledger| ledger.force(id, units, now));
+        self.settle(self.hasher.hash_one(key), Settlement::Charge(units), self.now());
     }
 
     /// Gives `units` back to `key`, as when a request failed for no fault of its own; never above full. Nothing happens if
@@ -213,7 +212,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.refund_id(self.hasher.hash_one(key), units, self.now());
+        self.settle(self.hasher.hash_one(key), Settlement::Refund(units), self.now());
     }
 
     /// Refuses everything to `key` for `duration` from now on, or for longer if it is blocked for longer already. What it

@@ -69,6 +69,11 @@ impl Terms {
         if self.more.load(Ordering::Relaxed) { None } else { Some(&self.first) }
     }
 
+    /// Whether there is no room for quotas besides the first.
+    pub(crate) fn has_only_one(&self) -> bool {
+        self.numbered.len() == 1
+    }
+
     /// The policy of this number.
     pub(crate) fn by(&self, number: usize) -> By<'_> {
         By { terms: self, number, policy: self.policy(number) }

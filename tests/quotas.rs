@@ -1,5 +1,4 @@
-//! Quotas that differ from key to key, and quotas that change while a limiter runs: the cases of the field, and two models
-//! in whole numbers.
+//! Quotas that change while a limiter runs: the cases of the field.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
@@ -7,10 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use proptest::prelude::*;
-use tollgate::{
-    Algorithm, BuildError, CheckError, Decision, GlobalLimiter, IpLimiter, Limiter, ManualClock, Memory, Quota, Request,
-};
+use tollgate::{Algorithm, BuildError, Decision, GlobalLimiter, IpLimiter, Limiter, ManualClock, Memory, Quota};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -273,360 +269,57 @@ fn a_bucket_goes_on_for_many_rounds() {
     }
 }
 
-mod per_key {
-    use super::*;
-
-    const FREE: Quota = Quota::per_minute(10);
-    const PRO: Quota = Quota::per_minute(1_000);
-
-    fn limiter() -> (Limiter<str, ManualClock>, ManualClock) {
-        let clock = ManualClock::new();
-        (Limiter::builder(FREE).capacity(100).other_quotas(3).clock(clock.clone()).build().unwrap(), clock)
-    }
-
-    #[test]
-    fn a_key_that_changes_its_plan_takes_its_debt_along() {
-        let (limiter, clock) = limiter();
-        for _ in 0..10 {
-            assert!(limiter.check("alice").is_allowed());
-        }
-        assert_eq!(told(limiter.check("alice")), (false, 0, 6 * SECOND));
-        assert_eq!(limiter.peek_with("alice", &PRO).unwrap().remaining(), 990);
-        assert_eq!(told(limiter.check_with("alice", &PRO).unwrap()), (true, 989, 0));
-        clock.set(60 * MILLISECOND);
-        assert_eq!(limiter.peek_with("alice", &PRO).unwrap().remaining(), 990);
-        // Back again: 10 are owed of 10.
-        assert_eq!(told(limiter.check("alice")), (false, 0, 6 * SECOND));
-    }
-
-    /// However fast a quota is, what is owed by it is told finely enough to lose next to nothing on the way.
-    #[test]
-    fn a_debt_goes_over_in_parts_of_units() {
-        let clock = ManualClock::new();
-        let first = per_seconds(3, 60, 30);
-        let builder = Limiter::<str>::builder(first).other_quotas(2).horizon(Duration::from_secs(86_400));
-        let limiter = builder.clock(clock.clone()).build().unwrap();
-        assert_eq!(limiter.check_n("alice", 2).unwrap().remaining(), 28);
-        clock.set(10 * SECOND);
-        let fast = Quota::per_second(1_000_000_000).with_burst(10);
-        assert_eq!(limiter.check_with("alice", &fast).unwrap().remaining(), 7);
-        // 1.5 and 1 units, at 20 s each.
-        let reset = limiter.peek("alice").reset_after();
-        assert!((50.0..50.01).contains(&reset.as_secs_f64()), "{reset:?}");
-    }
-
-    #[test]
-    fn keys_of_different_plans_do_not_meet() {
-        let (limiter, _) = limiter();
-        assert_eq!(limiter.check_n_with("alice", 700, &PRO).unwrap().remaining(), 300);
-        assert_eq!(limiter.check("bob").remaining(), 9);
-        assert_eq!(told(limiter.check_n_with("alice", 301, &PRO).unwrap()), (false, 300, 60 * MILLISECOND));
-    }
-
-    #[test]
-    fn units_are_charged_and_given_back_by_the_plan_of_the_key() {
-        let (limiter, clock) = limiter();
-        assert_eq!(limiter.check_with("alice", &PRO).unwrap().remaining(), 999);
-        limiter.charge("alice", 1_999);
-        assert_eq!(told(limiter.check_with("alice", &PRO).unwrap()), (false, 0, 1_001 * 60 * MILLISECOND));
-        limiter.refund("alice", 1_990);
-        clock.set(300 * MILLISECOND);
-        assert_eq!(limiter.peek_with("alice", &PRO).unwrap().remaining(), 995);
-        limiter.reset("alice");
-        assert_eq!(limiter.peek("alice").remaining(), 10);
-    }
-
-    #[test]
-    fn entries_are_swept_when_their_own_plan_says_so() {
-        let (limiter, clock) = limiter();
-        assert!(limiter.check("alice").is_allowed());
-        assert!(limiter.check_with("bob", &PRO).unwrap().is_allowed());
-        clock.set(60 * MILLISECOND - 1);
-        assert_eq!(limiter.sweep(), 0);
-        clock.set(60 * MILLISECOND);
-        assert_eq!(limiter.sweep(), 1);
-        clock.set(6 * SECOND);
-        assert_eq!((limiter.sweep(), limiter.len()), (1, 0));
-    }
-
-    #[test]
-    fn algorithms_mix() {
-        let (limiter, clock) = limiter();
-        let window = Quota::per_minute(20).with_algorithm(Algorithm::FixedWindow);
-        let counter = Quota::per_minute(20).with_algorithm(Algorithm::SlidingWindowCounter);
-        assert_eq!(limiter.check_n("alice", 4).unwrap().remaining(), 6);
-        assert_eq!(limiter.check_with("alice", &window).unwrap().remaining(), 15);
-        assert_eq!(limiter.check_with("alice", &counter).unwrap().remaining(), 14);
-        assert_eq!(limiter.check("alice").remaining(), 3);
-        clock.set(6 * SECOND);
-        assert_eq!(limiter.peek("alice").remaining(), 4);
-    }
-
-    #[test]
-    fn what_cannot_be_is_said_and_takes_nothing() {
-        let (limiter, _) = limiter();
-        let impossible = Quota::per_second(0);
-        assert!(matches!(limiter.check_with("alice", &impossible), Err(CheckError::Quota(BuildError::Quota(_)))));
-        let log = Quota::per_minute(3).with_algorithm(Algorithm::SlidingWindowLog);
-        assert!(matches!(
-            limiter.check_with("alice", &log),
-            Err(CheckError::Quota(BuildError::OtherAlgorithm { algorithm: Algorithm::SlidingWindowLog }))
-        ));
-        assert!(matches!(limiter.check_n_with("alice", 1_001, &PRO), Err(CheckError::Cost(_))));
-        for limit in [1_000, 20, 30] {
-            assert!(limiter.peek_with("alice", &Quota::per_minute(limit)).is_ok());
-        }
-        let error = limiter.check_with("alice", &Quota::per_minute(40)).unwrap_err();
-        assert_eq!(error, CheckError::TooManyQuotas { quota: Quota::per_minute(40) });
-        assert!(error.to_string().contains("other_quotas"));
-        assert!(limiter.check_with("alice", &FREE).unwrap().is_allowed(), "its own quota takes no room");
-        assert_eq!(limiter.peek("alice").remaining(), 9);
-    }
-
-    #[test]
-    fn without_room_for_others_a_limiter_knows_its_own() {
-        for algorithm in Algorithm::ALL {
-            let quota = Quota::per_minute(2).with_algorithm(*algorithm);
-            let limiter = Limiter::<str>::builder(quota).capacity(10).build().unwrap();
-            assert!(limiter.check_with("alice", &quota).unwrap().is_allowed());
-            assert!(matches!(limiter.check_with("alice", &PRO), Err(CheckError::TooManyQuotas { .. })));
-        }
-    }
-
-    #[test]
-    fn the_first_quota_is_changed_beside_others() {
-        let (limiter, _) = limiter();
-        assert_eq!(limiter.check_n("alice", 4).unwrap().remaining(), 6);
-        assert_eq!(limiter.check_n_with("bob", 4, &PRO).unwrap().remaining(), 996);
-        limiter.set_quota(&Quota::per_minute(100)).unwrap();
-        assert_eq!(limiter.check("alice").remaining(), 95);
-        assert_eq!(limiter.check("bob").remaining(), 95);
-        assert_eq!(
-            limiter.check_with("bob", &Quota::per_minute(100)).unwrap().remaining(),
-            94,
-            "the first, as it stands"
-        );
-    }
-
-    #[test]
-    fn blocked_keys_are_blocked_by_every_quota_and_all_others_hold() {
-        let clock = ManualClock::new();
-        let builder = Limiter::<str>::builder(FREE).and(Quota::per_hour(3)).other_quotas(1).clock(clock);
+/// What is owed stays owed however far away it is: the states of a bucket may be ahead of its clock by nearly all of it.
+#[test]
+fn no_debt_is_forgiven() {
+    let day = Duration::from_secs(86_400);
+    for (quota, memory, debt) in [
+        (Quota::per_hour(1), Memory::Compact, 12),
+        (Quota::per_hour(99_991).with_burst(1_000), Memory::Exact, 400_000),
+        (Quota::per_second(13), Memory::Exact, u64::MAX),
+    ] {
+        let builder = Limiter::<str>::builder(quota).memory(memory).horizon(day).clock(ManualClock::new());
         let limiter = builder.build().unwrap();
-        assert_eq!(limiter.check_with("alice", &PRO).unwrap().quota_index(), 1);
-        assert!(matches!(limiter.check_n_with("alice", 4, &PRO), Err(CheckError::Cost(error)) if error.limit == 3));
-        limiter.block("alice", Duration::from_secs(1));
-        assert!(limiter.check_with("alice", &PRO).unwrap().is_blocked());
+        limiter.charge("key", debt);
+        let before = limiter.peek("key").retry_after().as_secs_f64();
+        limiter.set_quota(&quota).unwrap();
+        let after = limiter.peek("key").retry_after().as_secs_f64();
+        assert!((before * 0.999_999..before * 1.001).contains(&after), "{quota}: {before} {after}");
     }
 }
 
-/// Units in parts, of which every quota of the story gives a whole number back in a millisecond.
-const PARTS: i128 = 7 * 60 * 1_000;
-
-/// What a key owes, by the definition of a bucket: it falls at the rate of the quota, and never below nothing.
-#[derive(Clone, Copy, Default)]
-struct Debt {
-    parts: i128,
-    at_ms: u64,
-}
-
-impl Debt {
-    fn pay(&mut self, quota: Quota, now_ms: u64) {
-        let per_ms = i128::from(quota.limit()) * PARTS / i128::try_from(quota.period().as_millis()).unwrap();
-        self.parts = (self.parts - per_ms * i128::from(now_ms - self.at_ms)).max(0);
-        self.at_ms = now_ms;
+/// A clock that steps back, or two threads of which one has read it a little earlier: windows keep their numbers.
+#[test]
+fn a_change_before_the_last_gives_nothing_back() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        for back in [1, SECOND, 10 * SECOND] {
+            let quota = Quota::per_second(10).with_algorithm(algorithm);
+            let (limiter, clock) = limiter(quota);
+            clock.set(100 * SECOND);
+            limiter.set_quota(&quota).unwrap();
+            assert!(limiter.check_n("key", 10).unwrap().is_allowed());
+            clock.set(100 * SECOND - back);
+            limiter.set_quota(&quota).unwrap();
+            clock.set(100 * SECOND);
+            assert!(!limiter.check("key").is_allowed(), "{algorithm}, {back} ns");
+        }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Wait(u64),
-    /// By the quota of this number, this cost.
-    Check(usize, u64),
-    Charge(u64),
-    Refund(u64),
-    Set(Quota),
-}
-
-fn any_quota() -> impl Strategy<Value = Quota> {
-    let limit = prop::sample::select(vec![1, 2, 3, 5, 10, 60, 100, 1_000]);
-    (limit, prop::sample::select(vec![1, 7, 20, 60]), 1..30_u64)
-        .prop_map(|(limit, seconds, burst)| per_seconds(limit, seconds, burst))
-}
-
-fn any_step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        3 => (0..9_000_u64).prop_map(Step::Wait),
-        8 => (0..3_usize, 1..6_u64).prop_map(|(number, cost)| Step::Check(number, cost)),
-        1 => (1..40_u64).prop_map(Step::Charge),
-        1 => (1..10_u64).prop_map(Step::Refund),
-        2 => any_quota().prop_map(Step::Set),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-    /// One key, checked by three quotas of which the first changes, owes what the definition says: to a millionth of a
-    /// unit for each time that it went over to another quota.
-    #[test]
-    fn a_key_owes_the_same_units_whatever_its_quota(
-        quotas in prop::array::uniform3(any_quota()),
-        steps in prop::collection::vec(any_step(), 1..60),
-    ) {
+/// However often the quota is set, parts of a tick are not lost.
+#[test]
+fn a_quota_that_is_set_all_the_time_gives_its_units() {
+    for (quota, other) in [(10, 10), (10, 7)] {
+        let (quota, other) = (Quota::per_second(quota), Quota::per_second(other).with_burst(10));
         let clock = ManualClock::new();
-        let others = 2;
-        let limiter = Limiter::<str>::builder(quotas[0])
-            .capacity(4)
-            .other_quotas(others)
-            .clock(clock.clone())
-            .build()
-            .unwrap();
-        let (mut quotas, mut last, mut debt, mut now_ms) = (quotas, 0, Debt::default(), 0);
-        // Late by this much at most, in parts of a unit.
-        let mut late = 1;
-        for step in steps {
-            match step {
-                Step::Wait(ms) => {
-                    now_ms += ms;
-                    clock.set(now_ms * MILLISECOND);
-                }
-                Step::Check(number, cost) => {
-                    let quota = quotas[number];
-                    debt.pay(quotas[last], now_ms);
-                    let Ok(decision) = limiter.check_n_with("key", cost, &quota) else {
-                        prop_assert!(cost > quota.burst());
-                        continue;
-                    };
-                    let room = i128::from(quota.burst()) * PARTS - debt.parts;
-                    let fits = room - i128::from(cost) * PARTS;
-                    prop_assert!(decision.is_allowed() == (fits >= 0) || (0..late).contains(&fits), "{step:?} {fits}");
-                    if decision.is_allowed() {
-                        debt.parts += i128::from(cost) * PARTS;
-                        // The same quota may stand under several numbers.
-                        last = quotas.iter().position(|&other| other == quota).unwrap();
-                    }
-                    late += 1;
-                    let room = i128::from(quota.burst()) * PARTS - debt.parts;
-                    let remaining = i128::from(decision.remaining());
-                    prop_assert!(remaining <= room.max(0) / PARTS && remaining >= (room - late).max(0) / PARTS);
-                    let wait = i128::try_from(decision.retry_after().as_nanos()).unwrap();
-                    let parts_per_period = i128::from(quota.limit()) * PARTS;
-                    let period = i128::try_from(quota.period().as_nanos()).unwrap();
-                    if !decision.is_allowed() {
-                        let missing = (i128::from(cost) * PARTS - room).max(0);
-                        let least = missing * period / parts_per_period;
-                        let most = (missing + late) * period / parts_per_period + 2;
-                        prop_assert!((least..=most).contains(&wait), "{step:?}: {least} <= {wait} <= {most}");
-                    }
-                }
-                Step::Charge(units) => {
-                    debt.pay(quotas[last], now_ms);
-                    // A key that owes nothing, not even what came late, has no quota but the first.
-                    if debt.parts == 0 && limiter.peek("key").reset_after().is_zero() {
-                        last = 0;
-                    }
-                    limiter.charge("key", units);
-                    debt.parts += i128::from(units) * PARTS;
-                }
-                Step::Refund(units) => {
-                    debt.pay(quotas[last], now_ms);
-                    limiter.refund("key", units);
-                    debt.parts = (debt.parts - i128::from(units) * PARTS).max(0);
-                }
-                Step::Set(quota) => {
-                    debt.pay(quotas[last], now_ms);
-                    late += 1;
-                    // From 1 an hour or so on, a thousandfold is never too far.
-                    limiter.set_quota(&quota).unwrap();
-                    quotas[0] = quota;
-                }
-            }
+        let builder = Limiter::<str>::builder(quota).memory(Memory::Compact).clock(clock.clone());
+        let limiter = builder.build().unwrap();
+        assert!(limiter.check_n("key", 10).unwrap().is_allowed());
+        for step in 1..=10_000 {
+            clock.set(step * SECOND / 10_000);
+            limiter.set_quota(if step % 2 == 0 { &quota } else { &other }).unwrap();
         }
-    }
-
-    /// A batch with costs and quotas of its own decides what single checks at one moment do, keys that come again included.
-    #[test]
-    fn a_batch_decides_what_single_checks_do(
-        algorithm in prop::sample::select(Algorithm::ALL),
-        requests in prop::collection::vec((0..8_u64, 0..6_u64, prop::option::of(0..3_usize)), 0..150),
-        room in 0..150_usize,
-        two in any::<bool>(),
-    ) {
-        let own = Quota::per_minute(5).with_algorithm(algorithm);
-        // A log shares its table with no other quota.
-        let others = u8::from(algorithm != Algorithm::SlidingWindowLog);
-        let quotas = [own, Quota::per_hour(12), Quota::per_second(3)];
-        let build = || {
-            let mut builder = Limiter::<u64>::builder(own).capacity(100).other_quotas(others).clock(ManualClock::new());
-            if two {
-                builder = builder.and(Quota::per_day(20));
-            }
-            builder.build().unwrap()
-        };
-        let (batch, single) = (build(), build());
-        let asked = requests.iter().map(|(key, cost, quota)| {
-            let request = Request::new(key).cost(*cost);
-            quota.map_or(request, |number| request.quota(quotas[number]))
-        });
-        let mut results = (0..room).map(|_| Ok(Decision::default())).collect::<Vec<_>>();
-        let checked = batch.check_requests(asked, &mut results);
-        prop_assert_eq!(checked, room.min(requests.len()));
-        for ((key, cost, quota), result) in requests.iter().zip(&results) {
-            let expected = match quota {
-                Some(number) => single.check_n_with(key, *cost, &quotas[*number]),
-                None => single.check_n(key, *cost).map_err(CheckError::from),
-            };
-            prop_assert_eq!(format!("{result:?}"), format!("{expected:?}"));
-        }
-        prop_assert_eq!(batch.stats(), single.stats());
-    }
-
-    /// A fixed window counts on when its quota changes, and what is above the limit counts in the windows after it.
-    #[test]
-    fn a_window_keeps_its_count_whatever_its_quota(
-        steps in prop::collection::vec(any_step(), 1..60),
-    ) {
-        let window = |quota: Quota| Quota::with_period(quota.limit(), quota.period()).with_algorithm(Algorithm::FixedWindow);
-        let mut quota = window(per_seconds(10, 60, 10));
-        let (limiter, clock) = limiter(quota);
-        let (mut count, mut index, mut now_ms) = (0_u64, 0, 0);
-        let place = |quota: Quota, now_ms: u64| now_ms / u64::try_from(quota.period().as_millis()).unwrap();
-        for step in steps {
-            let here = place(quota, now_ms);
-            count = count.saturating_sub((here - index) * quota.limit());
-            index = here;
-            match step {
-                Step::Wait(ms) => {
-                    now_ms += ms;
-                    clock.set(now_ms * MILLISECOND);
-                }
-                Step::Check(_, cost) => {
-                    let Ok(decision) = limiter.check_n("key", cost) else {
-                        prop_assert!(cost > quota.limit());
-                        continue;
-                    };
-                    let fits = count + cost <= quota.limit();
-                    prop_assert_eq!(decision.is_allowed(), fits);
-                    count += if fits { cost } else { 0 };
-                    prop_assert_eq!(decision.remaining(), quota.limit().saturating_sub(count));
-                }
-                Step::Charge(units) => {
-                    limiter.charge("key", units);
-                    count += units;
-                }
-                Step::Refund(units) => {
-                    limiter.refund("key", units);
-                    count = count.saturating_sub(units);
-                }
-                Step::Set(new) => {
-                    // The entry is touched between any two changes: of a debt that is older, more may be forgiven.
-                    limiter.refund("key", 0);
-                    limiter.set_quota(&window(new)).unwrap();
-                    quota = window(new);
-                    index = place(quota, now_ms);
-                }
-            }
-        }
+        // 10, or half of the time 7, have come back in a second; at most one tick is late.
+        assert!(limiter.peek("key").remaining() >= (quota.limit() + other.limit()) / 2 - 1, "{other}");
     }
 }

@@ -3,6 +3,9 @@
 #![cfg(all(not(loom), feature = "tokio"))]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/turns.rs"]
+mod turns;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +13,7 @@ use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, advance};
 use tollgate::{Algorithm, Limiter, ManualClock, Quota, WaitError};
+use turns::turns;
 
 fn paused() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
@@ -186,15 +190,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// When each goes, first come, first served, by the definition of a bucket of 3 units, one a second; and the theoretical
-/// arrival time after them.
+/// Of a bucket of 3 units, one a second, in milliseconds.
 fn times(came: &[(u64, u64)]) -> (Vec<u64>, u64) {
-    let mut tat = 0;
-    let times = came.iter().map(|&(at, cost)| {
-        tat = at.max(tat) + cost * 1_000;
-        at.max(tat.saturating_sub(3_000))
-    });
-    (times.collect(), tat)
+    turns(1_000, 3, came)
 }
 
 proptest! {

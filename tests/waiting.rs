@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use proptest::prelude::*;
 use tollgate::{Algorithm, Limiter, ManualClock, Memory, Quota, Reservation, WaitError};
 
 const SECOND: u64 = 1_000_000_000;
@@ -263,7 +262,7 @@ fn threads_leave_in_order_at_the_pace_of_the_quota() {
             sender.send((number, tollgate::Clock::now(&clock) / SECOND)).unwrap();
         });
         // The first goes at once; the others come one after the other.
-        while limiter.waiting() < number {
+        while limiter.peek("key").is_allowed() || limiter.waiting() < number {
             thread::yield_now();
         }
         thread
@@ -331,103 +330,201 @@ fn extremes_are_survived() {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Wait(u64),
-    Reserve(u64),
-    /// Gives up one of those whose time has not come, or has come just now.
-    GiveUp(prop::sample::Index),
-}
-
-fn any_step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        2 => (0..3_000_u64).prop_map(Step::Wait),
-        4 => (1..4_u64).prop_map(Step::Reserve),
-        3 => any::<prop::sample::Index>().prop_map(Step::GiveUp),
-    ]
-}
-
-/// When each of those who came, at a time and for a cost, goes: first come, first served, by the definition of a bucket. And
-/// the theoretical arrival time after them.
-fn times(quota: Quota, came: &[(u64, u64)]) -> (Vec<u64>, u64) {
-    let interval = quota.emission_interval().as_nanos() as u64;
-    let capacity = interval * quota.burst();
-    let mut tat = 0;
-    let times = came.iter().map(|&(at, cost)| {
-        tat = at.max(tat) + cost * interval;
-        at.max(tat.saturating_sub(capacity))
-    });
-    (times.collect(), tat)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3_000))]
-
-    /// Whoever gives up before its time leaves everything as if it had never asked: the times of the others, and what is
-    /// left.
-    #[test]
-    fn who_gives_up_leaves_no_trace(
-        (limit, burst) in (prop::sample::select(vec![1_u64, 2, 4, 10]), 3..12_u64),
-        steps in prop::collection::vec(any_step(), 1..50),
-    ) {
-        let quota = Quota::per_second(limit).with_burst(burst);
-        let (limiter, clock) = limiter(quota);
-        let (mut now, mut came, mut places) = (0, Vec::new(), Vec::new());
-        for step in steps {
-            match step {
-                Step::Wait(ms) => {
-                    now += ms * 1_000_000;
-                    clock.set(now);
-                }
-                Step::Reserve(cost) => {
-                    places.push(limiter.reserve("key", cost).unwrap());
-                    came.push((now, cost));
-                }
-                Step::GiveUp(which) => {
-                    let (times, _) = times(quota, &came);
-                    let open = (0..places.len()).filter(|&index| times[index] >= now).collect::<Vec<_>>();
-                    if !open.is_empty() {
-                        let index = open[which.index(open.len())];
-                        places.remove(index).cancel();
-                        came.remove(index);
-                    }
-                }
-            }
-            let (times, tat) = times(quota, &came);
-            let waits = times.iter().map(|time| u128::from(time.saturating_sub(now)));
-            prop_assert_eq!(places.iter().map(|place| place.wait().as_nanos()).collect::<Vec<_>>(), waits.collect::<Vec<_>>());
-            prop_assert_eq!(limiter.peek("key").reset_after().as_nanos(), u128::from(tat.saturating_sub(now)));
+/// What has come back of a place by itself is not given back once more, to whom it belonged or to those behind it.
+#[test]
+fn a_place_given_up_late_lets_nobody_go_too_soon() {
+    for change in [false, true] {
+        let (limiter, clock) = limiter(Quota::per_second(1));
+        if change {
+            limiter.set_quota(&Quota::per_second(1)).unwrap();
         }
+        let [first, late, third, fourth] = [(); 4].map(|()| limiter.reserve("key", 1).unwrap());
+        first.keep();
+        clock.set(SECOND * 3 / 2);
+        late.cancel();
+        // The third can go only now, and those behind it a second later each.
+        assert_eq!([&third, &fourth].map(|place| milliseconds(place)), [0, 1_000], "{change}");
+        assert_eq!(limiter.peek("key").retry_after(), Duration::from_secs(2));
     }
+}
 
-    /// With any algorithm: once all have given up before their time, the limiter is as new; and those who stay go in the
-    /// order in which they came, no more of them than the quota gives.
-    #[test]
-    fn all_who_give_up_leave_a_limiter_as_new(
-        algorithm in prop::sample::select(Algorithm::ALL),
-        limit in 1..6_u64,
-        give_up in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
-        late in 0..1_500_u64,
-    ) {
-        let quota = Quota::per_second(limit).with_algorithm(algorithm);
-        let (limiter, clock) = limiter(quota);
-        clock.set(late * 1_000_000);
+#[test]
+fn a_window_that_is_over_is_not_given_back() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
+        let (limiter, clock) = limiter(Quota::per_second(10).with_algorithm(algorithm));
+        let [first, late, third] = [(); 3].map(|()| limiter.reserve("key", 10).unwrap());
+        first.keep();
+        clock.advance(third.wait());
+        assert_eq!(third.wait(), Duration::ZERO);
+        late.cancel();
+        drop(third);
+        assert!(!limiter.check("key").is_allowed(), "{algorithm}");
+    }
+}
+
+/// The first of two that gives up at once leaves no trace, with any algorithm.
+#[test]
+fn the_first_of_two_gives_up() {
+    for &algorithm in Algorithm::ALL {
+        let quota = Quota::per_second(1).with_algorithm(algorithm);
+        let quota = if algorithm == Algorithm::LeakyBucket { quota.with_burst(0) } else { quota };
+        let (limiter, _) = limiter(quota);
+        let [first, second] = [(); 2].map(|()| limiter.reserve("key", 1).unwrap());
+        first.cancel();
+        assert_eq!(second.wait(), Duration::ZERO, "{algorithm}");
+        second.cancel();
+        assert!(limiter.check("key").is_allowed(), "{algorithm}");
+    }
+}
+
+/// What is booked at one moment is of one window.
+#[test]
+fn a_cost_that_does_not_fit_waits_for_the_next_window() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog] {
+        let (limiter, clock) = limiter(Quota::per_second(10).with_algorithm(algorithm));
+        assert!(limiter.check_n("key", 5).unwrap().is_allowed());
+        let told = limiter.check_n("key", 10).unwrap().retry_after();
+        let place = limiter.reserve("key", 10).unwrap();
+        assert_eq!(place.wait(), told, "{algorithm}");
+        clock.advance(told);
+        drop(place);
+        assert_eq!(limiter.check_up_to("key", 10).granted(), 0, "{algorithm}");
+    }
+}
+
+/// A place whose time has come stays used, whatever becomes of the quota and the clock.
+#[test]
+fn what_was_used_is_not_given_back() {
+    let (limiter, clock) = limiter(Quota::per_second(10));
+    let place = limiter.reserve("key", 10).unwrap();
+    limiter.set_quota(&Quota::per_second(10).with_burst(5)).unwrap();
+    drop(place);
+    assert_eq!(limiter.peek("key").retry_after(), Duration::from_millis(600));
+    clock.set(10 * SECOND);
+    assert!(limiter.check_n("key", 5).unwrap().is_allowed());
+    let place = limiter.reserve("key", 1).unwrap();
+    clock.advance(place.wait());
+    assert_eq!(place.wait(), Duration::ZERO);
+    clock.set(10 * SECOND);
+    drop(place);
+    assert_eq!(limiter.peek("key").retry_after(), Duration::from_millis(200));
+}
+
+/// What was forgotten, converted or never counted is not given back either.
+#[test]
+fn what_is_not_owed_is_not_given_back() {
+    // After a reset those who wait begin anew.
+    let (limiter, _) = limiter(Quota::per_second(10));
+    assert!(limiter.check_n("key", 10).unwrap().is_allowed());
+    let used = limiter.reserve_within("key", 10, Duration::from_secs(1)).unwrap();
+    limiter.reset("key");
+    assert_eq!((used.wait(), limiter.peek("key").remaining()), (Duration::ZERO, 0));
+    limiter.reset("key");
+    assert!(limiter.check_n("key", 10).unwrap().is_allowed());
+    used.cancel();
+    assert!(!limiter.check("key").is_allowed());
+
+    // A faster quota has let the debt come back.
+    let (clock, fast) = (ManualClock::new(), Quota::per_second(1_000));
+    let builder = Limiter::<str>::builder(Quota::per_second(1).with_burst(10)).other_quotas(1).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    assert!(limiter.check_n("key", 10).unwrap().is_allowed());
+    let place = limiter.reserve("key", 10).unwrap();
+    assert!(limiter.check_with("key", &fast).unwrap().is_allowed());
+    clock.set(SECOND / 10);
+    assert!(limiter.check_n("key", 10).unwrap().is_allowed());
+    place.cancel();
+    assert!(!limiter.check("key").is_allowed());
+
+    // A key that the table had no room for.
+    let builder = Limiter::<u64>::builder(Quota::per_minute(10)).when_full(tollgate::WhenFull::AdmitUntracked);
+    let limiter = builder.capacity(1).clock(ManualClock::new()).build().unwrap();
+    (0..8).for_each(|key| assert!(limiter.check(&key).is_allowed()));
+    let place = limiter.reserve(&99, 5).unwrap();
+    (0..8).for_each(|key| limiter.reset(&key));
+    limiter.sweep();
+    assert!(limiter.check_n(&99, 10).unwrap().is_allowed());
+    place.cancel();
+    assert!(!limiter.check(&99).is_allowed());
+}
+
+/// A place that is given up restores the state as it was, be it that of another quota.
+#[test]
+fn a_key_of_another_quota_keeps_it() {
+    let (clock, slow) = (ManualClock::new(), Quota::per_hour(10));
+    let builder = Limiter::<str>::builder(Quota::per_second(10)).other_quotas(1).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    assert!(limiter.check_n_with("key", 10, &slow).unwrap().is_allowed());
+    limiter.reserve("key", 10).unwrap().cancel();
+    clock.set(SECOND);
+    assert_eq!(limiter.peek_with("key", &slow).unwrap().remaining(), 0);
+}
+
+#[test]
+fn a_refund_lets_those_who_wait_move_up() {
+    for &algorithm in Algorithm::ALL {
+        let (limiter, _) = limiter(Quota::per_second(1).with_algorithm(algorithm));
         while limiter.check("key").is_allowed() {}
-        let fresh = limiter.peek("key");
-        let mut places = (0..12).filter_map(|_| limiter.reserve("key", 1).ok().filter(|place| !place.wait().is_zero())).collect::<Vec<_>>();
-        let before = places.iter().map(Reservation::wait).collect::<Vec<_>>();
-        prop_assert!(before.is_sorted(), "{algorithm}: {before:?}");
-        for which in give_up {
-            if !places.is_empty() {
-                places.remove(which.index(places.len())).cancel();
-            }
-            let waits = places.iter().map(Reservation::wait).collect::<Vec<_>>();
-            prop_assert_eq!(&waits, &before[..waits.len()], "{}: as if they had never asked", algorithm);
-        }
-        drop(places);
-        let after = limiter.peek("key");
-        prop_assert_eq!(after.remaining(), fresh.remaining());
-        prop_assert_eq!(after.retry_after(), fresh.retry_after(), "{}", algorithm);
-        prop_assert_eq!(limiter.waiting(), 0);
+        let [first, second] = [(); 2].map(|()| limiter.reserve("key", 1).unwrap());
+        let before = first.wait();
+        limiter.refund("key", 1);
+        assert_eq!((first.wait(), second.wait()), (Duration::ZERO, before), "{algorithm}");
     }
+}
+
+#[test]
+fn a_block_lets_nobody_go_and_refused_bookings_count() {
+    let clock = ManualClock::new();
+    let penalty = tollgate::Penalty::new(Duration::from_secs(10), Duration::from_secs(10)).after(3);
+    let builder = Limiter::<str>::builder(Quota::per_second(1)).penalty(penalty).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    assert!(limiter.check("key").is_allowed());
+    for _ in 0..3 {
+        assert!(matches!(limiter.reserve_within("key", 1, Duration::ZERO), Err(WaitError::TooLong { .. })));
+    }
+    assert!(matches!(limiter.reserve("key", 1), Err(WaitError::Refused(decision)) if decision.is_blocked()));
+    clock.set(11 * SECOND);
+    let limiter = Arc::new(limiter);
+    assert!(limiter.check("key").is_allowed());
+    let waiting = Arc::clone(&limiter);
+    let thread = thread::spawn(move || waiting.wait("key"));
+    while limiter.waiting() == 0 {
+        thread::yield_now();
+    }
+    limiter.block("key", Duration::from_secs(60));
+    clock.advance(Duration::from_secs(1));
+    assert!(matches!(thread.join().unwrap(), Err(WaitError::Refused(decision)) if decision.is_blocked()));
+    assert_eq!(limiter.waiting(), 0);
+}
+
+/// Where the limiter's time ends nobody waits for what never comes.
+#[test]
+fn nobody_waits_beyond_the_end_of_time() {
+    let clock = ManualClock::new();
+    let builder = Limiter::<str>::builder(Quota::per_minute(1)).horizon(Duration::from_secs(10)).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    assert!(limiter.check("key").is_allowed());
+    for now in [0, u64::MAX] {
+        clock.set(now);
+        assert!(matches!(limiter.wait("key"), Err(WaitError::TooLong { wait: Duration::MAX })));
+    }
+    assert_eq!(limiter.waiting(), 0);
+}
+
+/// Those who have a reservation with several quotas keep the pace of each if they ask until it is time.
+#[test]
+fn a_reservation_with_several_quotas_is_for_all_of_them() {
+    let window = Quota::per_minute(10).with_algorithm(Algorithm::FixedWindow);
+    let clock = ManualClock::new();
+    let builder = Limiter::<str>::builder(Quota::per_second(1)).and(window).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    limiter.charge("key", 10);
+    clock.set(30 * SECOND);
+    let places = [(); 4].map(|()| limiter.reserve("key", 1).unwrap());
+    assert_eq!(places.each_ref().map(milliseconds), [30_000; 4]);
+    clock.set(60 * SECOND);
+    assert_eq!(places.each_ref().map(milliseconds), [0, 1_000, 2_000, 3_000]);
+    let [first, second, third, fourth] = places;
+    drop((first, second));
+    assert_eq!([&third, &fourth].map(|place| milliseconds(place)), [1_000, 2_000], "the second has given up");
 }

@@ -10,7 +10,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{Cell, Windows, Words, bits_for, unused};
+use super::{Cell, Windows, Words, bits_for};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedWindow {
@@ -104,7 +104,10 @@ impl Cell for FixedWindow {
     /// What does not fit into the last window that is filled so far goes into the next.
     fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
         let (index, count) = self.current(state, now);
-        let count = count + unused(self.limit, count, cost) + cost;
+        // In the last of the windows that the count fills.
+        let held = if count == 0 { 0 } else { (count - 1) % self.limit + 1 };
+        let unused = if held + cost > self.limit { self.limit - held } else { 0 };
+        let count = count + unused + cost;
         (bits_for(count) <= self.count_bits.into()).then(|| self.pack(index, count))
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Admitted when `previous * (W - e) / W + current + cost <= L`, with `W` the period and `e` the time into the current
 //! window, in exact integers. The state is the number of the current window and the two counts. Units charged beyond the
-//! limit after the fact count in the windows that follow, as far as the current count has room for them.
+//! limit after the fact count in the windows that follow, as far as the current count has room for them. Units that are
+//! booked for a later window count in that window, so the state is that of then, with a bit that says so, where there is one.
 //!
 //! Two counts leave few bits for the number. Where the numbers of all windows of the timeline do not fit they go round:
 //! a state is then taken for one of a later window once it is older than three quarters of the round, so a round must
@@ -14,7 +15,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{Cell, Windows, Words, bits_for, unused};
+use super::{Cell, Windows, Words, bits_for};
 
 /// The fewest bits for a number that goes round: with a period of a second, a round of 48 days. It leaves room for
 /// limits of up to 2^20 - 1.
@@ -35,12 +36,15 @@ pub(crate) struct SlidingWindowCounter {
 }
 
 /// A state as it stands at some moment.
+#[derive(Clone, Copy)]
 struct View {
     index: u64,
     /// Time into the window; 0 if the state is ahead of the clock.
     elapsed: u64,
     previous: u64,
     current: u64,
+    /// The windows from now on to one for which units were booked ahead; nothing is admitted before that.
+    ahead: u64,
 }
 
 impl SlidingWindowCounter {
@@ -97,17 +101,34 @@ impl SlidingWindowCounter {
         (1 << self.index_bits) - 1
     }
 
+    /// The bit that says that units were booked ahead, where there is one to spare: the highest of the current count.
     #[inline]
-    fn pack(&self, index: u64, previous: u64, current: u64) -> u64 {
-        let current = current.min((1 << self.current_bits) - 1);
-        ((((index & self.index_mask()) << self.previous_bits) | previous) << self.current_bits) | current
+    fn booked_bit(&self) -> u64 {
+        if self.current_bits > self.previous_bits { 1 << (self.current_bits - 1) } else { 0 }
     }
 
-    /// The window number, the count of the window before, and the count.
+    /// The largest current count.
     #[inline]
-    fn unpack(&self, state: u64) -> (u64, u64, u64) {
+    fn most(&self) -> u64 {
+        match self.booked_bit() {
+            0 => (1 << self.current_bits) - 1,
+            bit => bit - 1,
+        }
+    }
+
+    #[inline]
+    fn pack(&self, view: &View, current: u64) -> u64 {
+        let booked = if view.ahead > 0 { self.booked_bit() } else { 0 };
+        let (index, current) = (view.index & self.index_mask(), current.min(self.most()) | booked);
+        (((index << self.previous_bits) | view.previous) << self.current_bits) | current
+    }
+
+    /// The window number, the count of the window before, the count, and whether it was booked ahead.
+    #[inline]
+    fn unpack(&self, state: u64) -> (u64, u64, u64, bool) {
         let (rest, current) = (state >> self.current_bits, state & ((1 << self.current_bits) - 1));
-        (rest >> self.previous_bits, rest & ((1 << self.previous_bits) - 1), current)
+        let booked = current & self.booked_bit();
+        (rest >> self.previous_bits, rest & ((1 << self.previous_bits) - 1), current ^ booked, booked != 0)
     }
 
     /// The two counts `windows` later: of more than the limit, what is above it goes on to the next window.
@@ -136,15 +157,16 @@ impl SlidingWindowCounter {
     #[inline]
     fn view(&self, state: u64, now: u64) -> View {
         let (here, elapsed) = self.windows.locate(now);
-        let (index, previous, current) = self.unpack(state);
+        let (index, previous, current, booked) = self.unpack(state);
         let age = self.age(index, here);
-        if age < 0 && previous | current != 0 {
-            return View { index: here.wrapping_sub(age.cast_unsigned()), elapsed: 0, previous, current };
+        if age < 0 && (previous | current != 0 || booked) {
+            let ahead = if booked { age.unsigned_abs() } else { 0 };
+            return View { index: here.wrapping_sub(age.cast_unsigned()), elapsed: 0, previous, current, ahead };
         }
         let (before, after) = self.windows.parted(age.max(0).cast_unsigned(), here);
         let at_the_turn = Self::later(self.before, (previous, current), before);
         let (previous, current) = Self::later(self.limit, at_the_turn, after);
-        View { index: here, elapsed, previous, current }
+        View { index: here, elapsed, previous, current, ahead: 0 }
     }
 
     /// `previous * (W - e)`: the weighted count of the window before, times the period.
@@ -174,46 +196,56 @@ impl Cell for SlidingWindowCounter {
         let view = self.view(state, now);
         let free = self.limit.checked_sub(view.current + cost)?;
         let fits = self.weighted(&view) <= u128::from(free) * u128::from(self.windows.period);
-        fits.then(|| self.pack(view.index, view.previous, view.current + cost))
+        (fits && view.ahead == 0).then(|| self.pack(&view, view.current + cost))
     }
 
     fn force(&self, state: u64, now: u64, cost: u64) -> u64 {
         let view = self.view(state, now);
-        self.pack(view.index, view.previous, view.current.saturating_add(cost))
+        self.pack(&view, view.current.saturating_add(cost))
+    }
+
+    /// Counts in the window in which it is admitted. Until then the state is that of then, and says so.
+    fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
+        if let Some(charged) = self.charge(state, now, cost) {
+            return Some(charged);
+        }
+        let at = self.admitted_at(state, now, cost);
+        let (view, (here, _)) = (self.view(state, at), self.windows.locate(now));
+        let view = View { ahead: view.index.saturating_sub(here), ..view };
+        let current = view.current + cost;
+        let is_kept = (view.ahead == 0 || self.booked_bit() != 0)
+            && current <= self.limit
+            && (self.round || bits_for(view.index) <= self.index_bits.into());
+        is_kept.then(|| self.pack(&view, current))
     }
 
     /// From this window's count, and what that has not from the count of the window before.
     fn refund(&self, state: u64, now: u64, cost: u64) -> u64 {
-        let View { index, previous, current, .. } = self.view(state, now);
-        let rest = cost.saturating_sub(current);
-        self.pack(index, previous.saturating_sub(rest), current.saturating_sub(cost))
-    }
-
-    /// What does not fit into the last window that is filled so far goes into the next.
-    fn book(&self, state: u64, now: u64, cost: u64) -> Option<u64> {
-        let View { index, previous, current, .. } = self.view(state, now);
-        let current = current + unused(self.limit, current, cost) + cost;
-        (bits_for(current) <= self.current_bits.into()).then(|| self.pack(index, previous, current))
+        let view = self.view(state, now);
+        let previous = view.previous.saturating_sub(cost.saturating_sub(view.current));
+        self.pack(&View { previous, ..view }, view.current.saturating_sub(cost))
     }
 
     /// What still counts of the charge: in this window, and in the one before.
     fn undo(&self, state: u64, now: u64, charged: u64, cost: u64) -> u64 {
-        let (then, View { index, previous, current, .. }) = (self.view(charged, now), self.view(state, now));
+        let (then, view) = (self.view(charged, now), self.view(state, now));
         let of_current = cost.min(then.current);
         let of_previous = (cost - of_current).min(then.previous);
-        self.pack(index, previous.saturating_sub(of_previous), current.saturating_sub(of_current))
+        let previous = view.previous.saturating_sub(of_previous);
+        self.pack(&View { previous, ..view }, view.current.saturating_sub(of_current))
     }
 
     #[inline]
     fn is_idle(&self, state: u64, now: u64) -> bool {
         let view = self.view(state, now);
-        view.previous | view.current == 0
+        view.previous | view.current | view.ahead == 0
     }
 
     fn debt(&self, state: u64, now: u64) -> u64 {
         let view = self.view(state, now);
         // At most the count of the window before.
-        view.current + self.weighted(&view).div_ceil(u128::from(self.windows.period)) as u64
+        let weighted = self.weighted(&view).div_ceil(u128::from(self.windows.period)) as u64;
+        (view.current + weighted).saturating_add(view.ahead.saturating_mul(self.limit))
     }
 
     fn remaining(&self, state: u64, now: u64) -> u64 {
@@ -240,7 +272,8 @@ impl Cell for SlidingWindowCounter {
     fn idle_at(&self, state: u64, now: u64) -> u64 {
         let view = self.view(state, now);
         match (view.previous, view.current) {
-            (0, 0) => 0,
+            (0, 0) if view.ahead == 0 => 0,
+            (0, 0) => self.windows.moment(view.index, 0),
             (_, 0) => self.windows.moment(view.index + 1, 0),
             (_, current) => self.windows.moment(view.index + current.div_ceil(self.limit) + 1, 0),
         }

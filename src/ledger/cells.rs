@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::cell::Cell as Seen;
 
-use super::{Link, Place, Room, WhenFull};
+use super::{Link, Place, Room, Settlement, WhenFull};
 use crate::cell::{Cell, NEW, Policy, ask};
 use crate::decision::{Decision, Verdict};
 use crate::error::BuildError;
@@ -65,10 +65,10 @@ impl<A: Cell + Copy> Rule for Check<'_, A> {
 enum Deed {
     Force,
     Refund,
-    /// Refunds what was booked, unless less is owed than was then: something else has been given back.
-    GiveBack(u64),
     /// Takes back a charge that led to this state.
     Undo(u64),
+    /// The same of one that was long ago.
+    GiveBack(u64),
     /// Puts the second in the place of the first.
     Exchange(u64, u64),
     Forget,
@@ -87,8 +87,7 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
         Some(match self.deed {
             Deed::Force => cell.force(state, now, cost),
             Deed::Refund => cell.refund(state, now, cost),
-            Deed::GiveBack(then) if cell.debt(state, now) < cell.debt(then, now) => return None,
-            Deed::GiveBack(_) => cell.refund(state, now, cost),
+            Deed::GiveBack(then) => return give_back(cell, state, now, then, cost),
             Deed::Exchange(old, new) => return (state == old).then_some(new),
             Deed::Undo(charged) => cell.undo(state, now, charged, cost),
             Deed::Forget => NEW,
@@ -99,7 +98,7 @@ impl<A: Cell + Copy> Rule for Change<'_, A> {
         let Check { cell, now, cost } = self.check;
         match self.deed {
             Deed::Force => self.check.undo(state, charged),
-            Deed::Refund | Deed::GiveBack(_) | Deed::Undo(_) => cell.force(state, now, cost),
+            Deed::Refund | Deed::Undo(_) | Deed::GiveBack(_) => cell.force(state, now, cost),
             Deed::Exchange(old, new) if state == new => old,
             Deed::Exchange(..) | Deed::Forget => state,
         }
@@ -139,6 +138,17 @@ impl<A: Cell + Copy> Rule for Book<'_, A> {
     fn debt(&self, position: usize, state: u64) -> u64 {
         self.check.debt(position, state)
     }
+}
+
+/// A state without a charge that led to the state `then`; `None` if less is owed than was then, so that it was given back in
+/// some other way.
+fn give_back(cell: &impl Cell, state: u64, now: u64, then: u64, cost: u64) -> Option<u64> {
+    (cell.debt(state, now) >= cell.debt(then, now)).then(|| cell.undo(state, now, then, cost))
+}
+
+/// Where the last run of places begins, each of which begins where the one before it ends.
+fn last_run(links: &[Link<'_>]) -> usize {
+    links.windows(2).rposition(|pair| pair[0].place.after != pair[1].place.before).map_or(0, |index| index + 1)
 }
 
 /// The states before the first and after the last of some places, if each begins where the one before it ends.
@@ -321,25 +331,52 @@ impl<S: Set> Cells<S> {
     }
 
     /// A state changes by charges only, so if it is still what the last place made of it, nobody else has charged; and if
-    /// each place begins where the one before it ends, neither has anybody between them.
+    /// each place begins where the one before it ends, neither has anybody between them. Then all is as it would have been.
+    ///
+    /// Only after one whose time has come can others have charged. Then as much is given back as cannot have come back by
+    /// itself; and of those behind it, the ones after whom nobody has charged move up.
     pub(super) fn replay(&self, id: u64, given: Option<(&Place, u64)>, behind: &mut [Link<'_>], now: u64) {
-        let given_place = given.map(|(place, _)| place);
-        if let Some((first, last)) = chain(given_place, behind)
-            && let Some(replayed) = self.replayed(first, behind)
-            && self.exchange(id, last, replayed.last().map_or(first, |&(_, after)| after), now)
+        let place = given.map(|(place, _)| place);
+        if given.is_some()
+            && let Some((first, last)) = chain(place, behind)
+            && self.replay_from(id, first, last, behind, now)
         {
-            for (link, (before, after)) in behind.iter_mut().zip(replayed) {
-                (link.place.before, link.place.after) = (before, after);
-            }
             return;
         }
-        let Some((place, cost)) = given else { return };
-        // Once its time has come nobody knows how much of it has come back since.
-        if self.wait(place, now) > 0
-            && matches!(self.amend(id, cost, now, Deed::GiveBack(place.after)), Some(Outcome::Charged(_)))
+        let undo = |state| given.map_or(Some(state), |(place, cost)| self.given_back(state, now, place.after, cost));
+        let begin = last_run(behind);
+        let behind = &mut behind[begin..];
+        if let Some((first, last)) = chain(None, behind) {
+            if let Some(first) = undo(first) {
+                self.replay_from(id, first, last, behind, now);
+            }
+        } else if let Some((place, cost)) = given
+            && self.terms.has_only_one()
         {
-            self.refund_places(cost, behind, now);
+            self.amend(id, cost, now, Deed::GiveBack(place.after));
         }
+    }
+
+    /// A state without what was charged by a place that led to the state `then`. `None` if it cannot be told: if less is owed
+    /// than was then, or the key may have been checked by other quotas since.
+    fn given_back(&self, state: u64, now: u64, then: u64, cost: u64) -> Option<u64> {
+        if !self.terms.has_only_one() {
+            return None;
+        }
+        ask_terms!(self.terms, FIRST, cell => give_back(cell, state, now, then, cost))
+    }
+
+    /// Books places in turn from the state `first` on, if that of `id` is still the `last` that they have led to.
+    fn replay_from(&self, id: u64, first: u64, last: u64, links: &mut [Link<'_>], now: u64) -> bool {
+        let Some(replayed) = self.replayed(first, links) else { return false };
+        let end = replayed.last().map_or(first, |&(_, after)| after);
+        if !self.exchange(id, last, end, now) {
+            return false;
+        }
+        for (link, (before, after)) in links.iter_mut().zip(replayed) {
+            (link.place.before, link.place.after) = (before, after);
+        }
+        true
     }
 
     /// The states before and after each of the places, if they are charged in turn to the state `first`.
@@ -361,15 +398,22 @@ impl<S: Set> Cells<S> {
         }
     }
 
-    pub(super) fn refund_before(&self, id: u64, cost: u64, queue: &mut [Link<'_>], now: u64) {
-        self.amend(id, cost, now, Deed::Refund);
-        self.refund_places(cost, queue, now);
-    }
-
-    fn refund_places(&self, cost: u64, links: &mut [Link<'_>], now: u64) {
-        let refund = |state| ask_terms!(self.terms, FIRST, cell => cell.refund(state, now, cost));
-        for Link { place, .. } in links {
-            (place.before, place.after) = (refund(place.before), refund(place.after));
+    pub(super) fn settle(&self, id: u64, settlement: Settlement, queue: &mut [Link<'_>], now: u64) {
+        let settled = |state| {
+            ask_terms!(self.terms, FIRST, cell => match settlement {
+                Settlement::Charge(units) => cell.force(state, now, units),
+                Settlement::Refund(units) => cell.refund(state, now, units),
+            })
+        };
+        let begin = last_run(queue);
+        if let Some((first, last)) = chain(None, &queue[begin..])
+            && self.replay_from(id, settled(first), last, &mut queue[begin..], now)
+        {
+            return;
+        }
+        match settlement {
+            Settlement::Charge(units) => self.force(id, units, now),
+            Settlement::Refund(units) => self.refund(id, units, now),
         }
     }
 

@@ -12,7 +12,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Link, Place, Room, WhenFull};
+use super::{Link, Place, Room, Settlement, WhenFull};
 use crate::cell::{NEW, STATE_BITS, bits_for};
 use crate::decision::{Decision, Numbers, Verdict};
 use crate::error::BuildError;
@@ -246,9 +246,12 @@ impl Log {
         self.book_all(id, behind, now);
     }
 
-    pub(super) fn refund_before(&self, id: u64, cost: u64, queue: &mut [Link<'_>], now: u64) {
+    pub(super) fn settle(&self, id: u64, settlement: Settlement, queue: &mut [Link<'_>], now: u64) {
         self.release_all(id, queue);
-        self.refund(id, cost, now);
+        match settlement {
+            Settlement::Charge(units) => self.force(id, units, now),
+            Settlement::Refund(units) => self.refund(id, units, now),
+        }
         self.book_all(id, queue, now);
     }
 
@@ -263,12 +266,11 @@ impl Log {
         }
     }
 
-    /// Books them again, in order. One for which there is no room any more keeps its time.
+    /// Books them again, in order. The time of one that is too far away to be kept does not come, unless others give up.
     fn book_all(&self, id: u64, links: &mut [Link<'_>], now: u64) {
         for link in links.iter_mut().filter(|link| !link.came) {
-            if let Ok(place) = self.book(FIRST, id, link.cost, now) {
-                *link.place = place;
-            }
+            let never = Place { after: u64::MAX, ..Place::default() };
+            *link.place = self.book(FIRST, id, link.cost, now).unwrap_or(never);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::{Ledger, Memory, Room, WhenFull};
+use super::{Ledger, Link, Memory, Room, WhenFull};
 use crate::quota::{Algorithm, Quota};
 use crate::terms::FIRST;
 use crate::timeline::Timeline;
@@ -278,7 +278,7 @@ fn places_given_up_against_checks() {
                 let other = Arc::clone(&ledger);
                 let thread = thread::spawn(move || check(&other, 1, 0));
                 let place = ledger.book(FIRST, 1, 1, 0).unwrap();
-                ledger.give_up(1, place, 1, 0);
+                ledger.replay(1, Some((&place, 1)), &mut [], 0);
                 let granted = thread.join().unwrap();
                 assert!(used == 0 || granted == 0);
                 assert_eq!(ledger.look(FIRST, 1, 1, 0).remaining(), 2 - used - granted);
@@ -296,13 +296,52 @@ fn places_are_distinct() {
             let other = Arc::clone(&ledger);
             let thread = thread::spawn(move || {
                 let place = other.book(FIRST, 1, 1, 0).unwrap();
-                other.wait(place, 0)
+                other.wait(&place, 0)
             });
             let granted = check(&ledger, 1, 0);
             let place = ledger.book(FIRST, 1, 1, 0).unwrap();
-            let mut waits = [ledger.wait(place, 0), thread.join().unwrap()].map(|wait| wait / SECOND);
+            let mut waits = [ledger.wait(&place, 0), thread.join().unwrap()].map(|wait| wait / SECOND);
             waits.sort_unstable();
             assert_eq!(waits, [granted, granted + 1]);
         });
     }
+}
+
+/// The first of two gives up while a check goes on: the second has its time, and nobody has more than there is.
+#[test]
+fn those_behind_move_up_against_checks() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
+        model(2, move || {
+            let ledger = ledger(algorithm, 1);
+            assert_eq!(check(&ledger, 1, 0), 1);
+            let first = ledger.book(FIRST, 1, 1, 0).unwrap();
+            let mut second = ledger.book(FIRST, 1, 1, 0).unwrap();
+            let other = Arc::clone(&ledger);
+            let thread = thread::spawn(move || check(&other, 1, 0));
+            let link = Link { place: &mut second, cost: 1, at: 0, came: false };
+            ledger.replay(1, Some((&first, 1)), &mut [link], 0);
+            assert_eq!(thread.join().unwrap(), 0);
+            assert_eq!(ledger.wait(&second, 0), SECOND);
+            let third = ledger.book(FIRST, 1, 1, 0).unwrap();
+            assert_eq!(ledger.wait(&third, 0), 2 * SECOND);
+        });
+    }
+}
+
+/// Of two that set the quota at once one is the last, and the quota is known by what it is.
+#[test]
+fn two_set_the_quota() {
+    model(3, || {
+        let ledger = ledger_for_two_quotas();
+        let quotas = [7, 9].map(Quota::per_minute);
+        let other = Arc::clone(&ledger);
+        let thread = thread::spawn(move || other.set_quota(&quotas[0], 0).unwrap());
+        ledger.set_quota(&quotas[1], 0).unwrap();
+        thread.join().unwrap();
+        for quota in quotas {
+            let number = ledger.number(&quota).unwrap().unwrap();
+            assert_eq!(ledger.limit(number), quota.limit());
+            assert_eq!(number == FIRST, quota == ledger.quota());
+        }
+    });
 }

@@ -14,7 +14,7 @@ use super::Limiter;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::WaitError;
-use crate::ledger::Link;
+use crate::ledger::{Link, Settlement};
 use crate::table::Event;
 use crate::terms::FIRST;
 
@@ -283,11 +283,16 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
                 }
             }
         }
-        let wait = self.wait_for(&spots, now);
-        for (ledger, spot) in self.ledgers().zip(&mut spots) {
+        self.mark_early(&mut spots, now);
+        Ok(spots)
+    }
+
+    /// Marks the places that are for an earlier time than the latest.
+    fn mark_early(&self, spots: &mut [Spot], now: u64) {
+        let wait = self.wait_for(spots, now);
+        for (ledger, spot) in self.ledgers().zip(spots) {
             spot.early = ledger.wait(&spot.place, now) < wait;
         }
-        Ok(spots)
     }
 
     /// Gives up places behind which nobody stands.
@@ -303,6 +308,14 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         for (quota, ledger) in self.ledgers().enumerate() {
             let given = given.and_then(|entry| Some((&entry.spots.get(quota)?.place, entry.cost)));
             ledger.replay(id, given, &mut links(queue, quota, &times), now);
+        }
+        self.mark_moved(queue, &times, now);
+    }
+
+    /// Those that have been booked anew may be early with other quotas than before.
+    fn mark_moved(&self, queue: &mut [Entry], times: &[(u64, bool)], now: u64) {
+        for (entry, _) in queue.iter_mut().zip(times).filter(|(_, (_, came))| !came) {
+            self.mark_early(&mut entry.spots, now);
         }
     }
 
@@ -330,23 +343,30 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
                 }
             }
             ledger.replay(id, None, &mut links[first..], now);
-            for (entry, _) in queue.iter_mut().zip(&late).filter(|(_, late)| **late) {
-                entry.spots[quota].early = false;
-            }
+        }
+        for entry in queue.iter_mut().filter(|entry| !entry.came) {
+            self.mark_early(&mut entry.spots, now);
         }
     }
 
-    /// Gives units back that were charged before all who wait, so that they move up.
-    pub(super) fn refund_id(&self, id: u64, units: u64, now: u64) {
+    /// Charges units after the fact, or gives them back: before all who wait, who move accordingly.
+    pub(super) fn settle(&self, id: u64, settlement: Settlement, now: u64) {
+        if matches!(settlement, Settlement::Charge(0) | Settlement::Refund(0)) {
+            return;
+        }
         if self.room.is_empty() {
-            return self.ledgers().for_each(|ledger| ledger.refund(id, units, now));
+            return self.ledgers().for_each(|ledger| match settlement {
+                Settlement::Charge(units) => ledger.force(id, units, now),
+                Settlement::Refund(units) => ledger.refund(id, units, now),
+            });
         }
         let mut queues = self.room.lock();
         let queue = queues.of(id);
         let times = queue.iter().map(|entry| self.time_of(entry, now)).collect::<Vec<_>>();
         for (quota, ledger) in self.ledgers().enumerate() {
-            ledger.refund_before(id, units, &mut links(queue, quota, &times), now);
+            ledger.settle(id, settlement, &mut links(queue, quota, &times), now);
         }
+        self.mark_moved(queue, &times, now);
         let wakers = room::wakers(queue);
         drop(queues);
         wakers.into_iter().for_each(Waker::wake);
@@ -383,7 +403,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         }
         let wait = self.wait_for(&entry.spots, now);
         entry.came = wait == 0;
-        entry.due = if wait == 0 { entry.due.min(now) } else { now + wait };
+        entry.due = if wait == 0 { entry.due.min(now) } else { now.saturating_add(wait) };
         wait
     }
 }
