@@ -392,6 +392,23 @@ fn a_cost_that_does_not_fit_waits_for_the_next_window() {
     }
 }
 
+/// Where a state has no bit to spare, a later window cannot be booked; that is said, and nothing is taken.
+#[test]
+fn a_full_state_has_no_room_for_a_later_window() {
+    let quota = Quota::per_second((1 << 20) - 1).with_algorithm(Algorithm::SlidingWindowCounter);
+    let (limiter, clock) = limiter(quota);
+    assert!(limiter.check_n("key", quota.limit()).unwrap().is_allowed());
+    assert!(matches!(limiter.reserve("key", 1), Err(WaitError::TooLong { wait: Duration::MAX })));
+    clock.set(SECOND);
+    assert_eq!(limiter.peek("key").remaining(), 0);
+    // Within the window it can.
+    let place = limiter.reserve("key", quota.limit() / 2).unwrap();
+    assert!((499..=501).contains(&milliseconds(&place)));
+    clock.advance(place.wait());
+    drop(place);
+    assert_eq!(limiter.peek("key").remaining(), 0);
+}
+
 /// A place whose time has come stays used, whatever becomes of the quota and the clock.
 #[test]
 fn what_was_used_is_not_given_back() {

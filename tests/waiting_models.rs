@@ -215,7 +215,7 @@ proptest! {
                 Move::Check(cost) => went.extend(limiter.check_n("key", cost).unwrap().is_allowed().then_some((now, cost))),
             }
         }
-        for quota in &quotas[..1 + usize::from(second)] {
+        for quota in &quotas[..=usize::from(second)] {
             prop_assert!(conforms(*quota, &went), "{quota}: {went:?}");
         }
     }

@@ -111,7 +111,7 @@ impl Bucket {
 
     /// The part of a tick that has gone by at `now`, in 2^32ths, rounded down.
     fn part(&self, now: u64) -> u32 {
-        let rest = u128::from(now) * u128::from(self.rate) & ((1 << self.shift) - 1);
+        let rest = (u128::from(now) * u128::from(self.rate)) & ((1 << self.shift) - 1);
         // Below 2^32: the rest is less than 2^`shift`.
         ((rest << 32) >> self.shift) as u32
     }

@@ -77,7 +77,7 @@ impl Repaced {
     pub(super) fn repaced(&self, quota: &Quota, now: u64) -> Result<Self, BuildError> {
         let now = now.max(self.since);
         let clock = self.clock(now);
-        let base = if clock.shown > u128::from(self.mask()) { clock.tick | (1 << self.bits) } else { clock.tick };
+        let base = if clock.total > u128::from(self.mask()) { clock.tick | (1 << self.bits) } else { clock.tick };
         // Below 2^32: the rest is less than the divisor.
         let part = ((u128::from(clock.rest) << 32) / u128::from(self.divisor)) as u32;
         Self::new(quota, (self.interval, self.bits), (base, part), now)
@@ -98,13 +98,18 @@ impl Repaced {
         (1 << self.bits) - 1
     }
 
+    /// The part of a tick that had come back when the pace was changed, in parts of the divisor.
+    #[inline]
+    fn begun(&self) -> u128 {
+        if self.part == 0 { 0 } else { (u128::from(self.part) * u128::from(self.divisor)) >> 32 }
+    }
+
     /// The ticks that have come back since the pace was changed, and the rest in parts of the divisor. A moment before that
     /// counts as that moment.
     #[inline]
     fn passed(&self, now: u64) -> (u128, u64) {
         let divisor = u128::from(self.divisor);
-        let product = u128::from(now.saturating_sub(self.since)) * u128::from(self.rate)
-            + if self.part == 0 { 0 } else { u128::from(self.part) * divisor >> 32 };
+        let product = u128::from(now.saturating_sub(self.since)) * u128::from(self.rate) + self.begun();
         // Divisions of 128 bits take longer than all the rest.
         match (u64::try_from(product), self.divisor) {
             (_, 1) => (product, 0),
@@ -116,11 +121,11 @@ impl Repaced {
     #[inline]
     fn clock(&self, now: u64) -> Shown {
         let (passed, rest) = self.passed(now);
-        let shown = u128::from(self.base) + passed;
+        let total = u128::from(self.base) + passed;
         let mask = self.mask();
         // In the first round nothing can be further behind than the clock has come.
-        let ahead = u64::try_from(u128::from(mask).saturating_sub(shown)).unwrap_or(0);
-        Shown { shown, tick: shown as u64 & mask, rest, reach: ahead.max(mask / 8) }
+        let ahead = u64::try_from(u128::from(mask).saturating_sub(total)).unwrap_or(0);
+        Shown { total, tick: total as u64 & mask, rest, reach: ahead.max(mask / 8) }
     }
 
     /// `ticks` after `tick`, but never [`NEW`], which owes nothing whatever the clock shows.
@@ -138,10 +143,10 @@ impl Repaced {
 
     /// The first nanosecond at which `ticks` more than at `now` have come back.
     fn after(&self, now: u64, ticks: u64) -> u64 {
-        let (divisor, part) = (u128::from(self.divisor), u128::from(self.part) * u128::from(self.divisor) >> 32);
+        let divisor = u128::from(self.divisor);
         let passed = self.passed(now).0 + u128::from(ticks);
         // No overflow: a state has at most 62 bits, and so have the nanoseconds of a period.
-        let nanos = (passed * divisor).saturating_sub(part).div_ceil(u128::from(self.rate));
+        let nanos = (passed * divisor).saturating_sub(self.begun()).div_ceil(u128::from(self.rate));
         u64::try_from(nanos).unwrap_or(u64::MAX).saturating_add(self.since)
     }
 
@@ -165,7 +170,7 @@ impl Repaced {
 /// What the clock shows at a moment.
 struct Shown {
     /// All ticks since it began, or since the end of its first round if that is over.
-    shown: u128,
+    total: u128,
     /// The same within the round.
     tick: u64,
     /// Parts of one tick more.

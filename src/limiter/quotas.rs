@@ -88,15 +88,17 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// What keys owe they go on owing, in units: of 3 units used out of 16, 3 are used after the rate is raised a
     /// hundredfold, and come back at the new rate at once. If the new quota allows less than a key owes, the key pays off
     /// what is more before anything is admitted again. In window algorithms, the window at the moment of change becomes
-    /// the one of the new period around that moment; and of a debt beyond the limit that is older than the last change but
-    /// one, as much is forgiven as the largest limit since would have paid off.
+    /// the one of the new period around that moment (and a sliding-window counter weighs the one before by that); and of a
+    /// debt beyond the limit that is older than the last change but one, as much is forgiven as the largest limit since
+    /// would have paid off.
     ///
     /// The states of the keys stay as they are and were laid out for the first quota. So the algorithm stays (token and
     /// leaky bucket are one here), and the new quota must not be too far from the old: the counts of windows have room for
     /// some times the limit; ticks of buckets are a fraction of a unit, so that with a far lower rate they are longer.
-    /// With a far higher one they are spent faster: those who raise the rate more than sixteenfold should [sweep](Self::sweep)
-    /// now and then, at least once in 7/8 of the time that 2^62 ticks take (for `10/20s` raised a hundredfold 467 days,
-    /// never less than 52 minutes), or a key that was not seen for all of that may seem to have just been.
+    /// With a far higher one they are spent faster, and go round: once 2^62 of them have gone by (for `10/20s` raised a
+    /// hundredfold that takes 534 days, never less than an hour), a debt can be at most an eighth of that, and a table wants
+    /// to be [swept](Self::sweep) at least once in the other seven, or a key that was not seen for all of that may seem to
+    /// have just been.
     ///
     /// # Errors
     ///

@@ -38,7 +38,9 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// # Errors
     ///
     /// A [`WaitError`], at once and without a trace, if the cost is more than a quota can ever give, if the key is blocked
-    /// or the table full, or if too many are waiting already.
+    /// or the table full, if too many are waiting already, or if the time is beyond what can be kept: the limiter's
+    /// [horizon](crate::Builder::horizon), or of a [sliding-window log](crate::Algorithm::SlidingWindowLog) (with the default
+    /// horizon) eight periods.
     ///
     /// ```
     /// use std::time::Duration;
@@ -460,8 +462,11 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Reservation<'_, K, C, S> {
         self.place.leave();
     }
 
-    /// Gives the place back, whether its time has come or not. What would have come back of it by now anyway is not given
-    /// back once more.
+    /// Gives the place back, whether its time has come or not, as if it had never been booked.
+    ///
+    /// Once its time has come, others may have charged the key after it; then what may have come back of it by itself is not
+    /// given back once more, and with [other quotas](crate::Builder::other_quotas) nothing is. Those behind it go no earlier
+    /// than now.
     pub fn cancel(mut self) {
         self.place.give_up();
     }
