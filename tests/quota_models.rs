@@ -220,7 +220,8 @@ proptest! {
                 }
                 Step::Set(new) => {
                     // The entry is touched between any two changes: of a debt that is older, more may be forgiven.
-                    limiter.refund("key", 0);
+                    limiter.charge("key", 1);
+                    limiter.refund("key", 1);
                     limiter.set_quota(&window(new)).unwrap();
                     quota = window(new);
                     index = place(quota, now_ms);

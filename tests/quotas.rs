@@ -320,6 +320,6 @@ fn a_quota_that_is_set_all_the_time_gives_its_units() {
             limiter.set_quota(if step % 2 == 0 { &quota } else { &other }).unwrap();
         }
         // 10, or half of the time 7, have come back in a second; at most one tick is late.
-        assert!(limiter.peek("key").remaining() >= (quota.limit() + other.limit()) / 2 - 1, "{other}");
+        assert!(limiter.peek("key").remaining() >= quota.limit().midpoint(other.limit()) - 1, "{other}");
     }
 }

@@ -15,7 +15,7 @@ use crate::error::BuildError;
 use crate::quota::Quota;
 use crate::timeline::Timeline;
 
-use super::{Cell, Windows, Words, bits_for};
+use super::{Cell, STATE_BITS, Windows, Words, bits_for};
 
 /// The fewest bits for a number that goes round: with a period of a second, a round of 48 days. It leaves room for
 /// limits of up to 2^20 - 1.
@@ -209,7 +209,8 @@ impl Cell for SlidingWindowCounter {
         if let Some(charged) = self.charge(state, now, cost) {
             return Some(charged);
         }
-        let at = self.admitted_at(state, now, cost);
+        // Beyond that no timeline reaches.
+        let at = Some(self.admitted_at(state, now, cost)).filter(|&at| at < 1 << STATE_BITS)?;
         let (view, (here, _)) = (self.view(state, at), self.windows.locate(now));
         let view = View { ahead: view.index.saturating_sub(here), ..view };
         let current = view.current + cost;
