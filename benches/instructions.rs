@@ -194,7 +194,7 @@ fn refuse(case: Box<Case>) -> Box<Case> {
 }
 
 #[library_benchmark(setup = keys_of_a_changed_quota, teardown = verify)]
-#[bench::token_bucket(args = (Algorithm::TokenBucket), config = at_most(COUNT, 543))]
+#[bench::token_bucket(args = (Algorithm::TokenBucket), config = at_most(COUNT, 571))]
 #[bench::fixed_window(args = (Algorithm::FixedWindow), config = at_most(COUNT, 521))]
 fn changed(case: Box<Case>) -> Box<Case> {
     check_all(&case);

@@ -353,7 +353,10 @@ impl Subject {
             }
             Said::Refund(units) => {
                 self.limiter.refund(key, units);
-                self.models.iter_mut().for_each(|model| model.refund(self.now, units.into()));
+                // Of nothing does nothing: not even a window is over by it, should the clock step back.
+                if units > 0 {
+                    self.models.iter_mut().for_each(|model| model.refund(self.now, units.into()));
+                }
             }
             Said::Block(nanos) => {
                 self.limiter.block(key, Duration::from_nanos(nanos));

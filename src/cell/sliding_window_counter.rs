@@ -27,6 +27,9 @@ pub(crate) struct SlidingWindowCounter {
     /// The limit of the windows before the quota was changed.
     before: u64,
     windows: Windows,
+    /// The bit of a state that says that units were booked ahead: where there is one to spare, the highest of the current
+    /// count, else none.
+    booked_bit: u64,
     /// Of the count of the window before, which is never above the limit.
     previous_bits: u8,
     current_bits: u8,
@@ -66,6 +69,7 @@ impl SlidingWindowCounter {
             limit: quota.limit(),
             before: quota.limit(),
             windows,
+            booked_bit: Self::booked_bit(previous_bits, current_bits),
             previous_bits: previous_bits as u8,
             current_bits: current_bits as u8,
             index_bits: (bits - previous_bits - current_bits) as u8,
@@ -93,7 +97,8 @@ impl SlidingWindowCounter {
     pub(super) fn from_words([rest, limit, before, windows @ ..]: Words) -> Self {
         let [previous_bits, current_bits, index_bits, round] = ((rest >> 8) as u32).to_le_bytes();
         let (windows, round) = (Windows::from_words(windows), round != 0);
-        Self { limit, before, windows, previous_bits, current_bits, index_bits, round }
+        let booked_bit = Self::booked_bit(previous_bits.into(), current_bits.into());
+        Self { limit, before, windows, booked_bit, previous_bits, current_bits, index_bits, round }
     }
 
     #[inline]
@@ -101,34 +106,35 @@ impl SlidingWindowCounter {
         (1 << self.index_bits) - 1
     }
 
-    /// The bit that says that units were booked ahead, where there is one to spare: the highest of the current count.
-    #[inline]
-    fn booked_bit(&self) -> u64 {
-        if self.current_bits > self.previous_bits { 1 << (self.current_bits - 1) } else { 0 }
+    fn booked_bit(previous_bits: u32, current_bits: u32) -> u64 {
+        if current_bits > previous_bits { 1 << (current_bits - 1) } else { 0 }
     }
 
-    /// The largest current count.
+    /// All the bits of the current count.
     #[inline]
-    fn most(&self) -> u64 {
-        match self.booked_bit() {
-            0 => (1 << self.current_bits) - 1,
-            bit => bit - 1,
-        }
+    fn current_mask(&self) -> u64 {
+        (1 << self.current_bits) - 1
     }
 
     #[inline]
     fn pack(&self, view: &View, current: u64) -> u64 {
-        let booked = if view.ahead > 0 { self.booked_bit() } else { 0 };
-        let (index, current) = (view.index & self.index_mask(), current.min(self.most()) | booked);
+        let booked = if view.ahead > 0 { self.booked_bit } else { 0 };
+        let most = self.current_mask() ^ self.booked_bit;
+        self.join(view, current.min(most) | booked)
+    }
+
+    /// The state of a view with another current count, which has to fit.
+    #[inline]
+    fn join(&self, view: &View, current: u64) -> u64 {
+        let index = view.index & self.index_mask();
         (((index << self.previous_bits) | view.previous) << self.current_bits) | current
     }
 
-    /// The window number, the count of the window before, the count, and whether it was booked ahead.
+    /// The window number, the count of the window before, and the count with the bit that says that it was booked ahead.
     #[inline]
-    fn unpack(&self, state: u64) -> (u64, u64, u64, bool) {
-        let (rest, current) = (state >> self.current_bits, state & ((1 << self.current_bits) - 1));
-        let booked = current & self.booked_bit();
-        (rest >> self.previous_bits, rest & ((1 << self.previous_bits) - 1), current ^ booked, booked != 0)
+    fn unpack(&self, state: u64) -> (u64, u64, u64) {
+        let rest = state >> self.current_bits;
+        (rest >> self.previous_bits, rest & ((1 << self.previous_bits) - 1), state & self.current_mask())
     }
 
     /// The two counts `windows` later: of more than the limit, what is above it goes on to the next window.
@@ -157,10 +163,14 @@ impl SlidingWindowCounter {
     #[inline]
     fn view(&self, state: u64, now: u64) -> View {
         let (here, elapsed) = self.windows.locate(now);
-        let (index, previous, current, booked) = self.unpack(state);
+        let (index, previous, marked) = self.unpack(state);
+        let current = marked & !self.booked_bit;
         let age = self.age(index, here);
-        if age < 0 && (previous | current != 0 || booked) {
-            let ahead = if booked { age.unsigned_abs() } else { 0 };
+        if age == 0 {
+            return View { index: here, elapsed, previous, current, ahead: 0 };
+        }
+        if age < 0 && previous | marked != 0 {
+            let ahead = if marked == current { 0 } else { age.unsigned_abs() };
             return View { index: here.wrapping_sub(age.cast_unsigned()), elapsed: 0, previous, current, ahead };
         }
         let (before, after) = self.windows.parted(age.max(0).cast_unsigned(), here);
@@ -196,7 +206,7 @@ impl Cell for SlidingWindowCounter {
         let view = self.view(state, now);
         let free = self.limit.checked_sub(view.current + cost)?;
         let fits = self.weighted(&view) <= u128::from(free) * u128::from(self.windows.period);
-        (fits && view.ahead == 0).then(|| self.pack(&view, view.current + cost))
+        (fits && view.ahead == 0).then(|| self.join(&view, view.current + cost))
     }
 
     fn force(&self, state: u64, now: u64, cost: u64) -> u64 {
@@ -214,7 +224,7 @@ impl Cell for SlidingWindowCounter {
         let (view, (here, _)) = (self.view(state, at), self.windows.locate(now));
         let view = View { ahead: view.index.saturating_sub(here), ..view };
         let current = view.current + cost;
-        let is_kept = (view.ahead == 0 || self.booked_bit() != 0)
+        let is_kept = (view.ahead == 0 || self.booked_bit != 0)
             && current <= self.limit
             && (self.round || bits_for(view.index) <= self.index_bits.into());
         is_kept.then(|| self.pack(&view, current))
