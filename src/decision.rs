@@ -26,14 +26,15 @@ pub(crate) struct Numbers {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     pub(crate) retry_after: u64,
-    pub(crate) available_after: u64,
+    /// Until one more unit than remain.
+    pub(crate) more_after: u64,
     pub(crate) reset_after: u64,
 }
 
 impl Numbers {
     /// Of a key that has used nothing.
     pub(crate) fn full(limit: u64) -> Self {
-        Self { limit, remaining: limit, retry_after: 0, available_after: 0, reset_after: 0 }
+        Self { limit, remaining: limit, retry_after: 0, more_after: 0, reset_after: 0 }
     }
 }
 
@@ -76,7 +77,7 @@ impl Decision {
 
     /// The refusal of a key that is blocked for `wait` more nanoseconds.
     pub(crate) fn of_blocked(limit: u64, wait: u64, now: u64, cost: u64) -> Self {
-        let numbers = Numbers { limit, remaining: 0, retry_after: wait, available_after: wait, reset_after: wait };
+        let numbers = Numbers { limit, remaining: 0, retry_after: wait, more_after: wait, reset_after: wait };
         Self::of_numbers(numbers, now, now, cost, Verdict::Blocked)
     }
 
@@ -183,10 +184,32 @@ impl Decision {
     /// How long to wait before one more unit is admitted: zero while [`remaining`](Self::remaining) is not.
     #[must_use]
     pub fn available_after(&self) -> Duration {
+        if self.remaining() > 0 { Duration::ZERO } else { self.more_after() }
+    }
+
+    /// How long until there is one unit more than [`remaining`](Self::remaining), if nothing more is asked for; zero if the
+    /// whole limit is there.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{GlobalLimiter, ManualClock, Quota};
+    ///
+    /// let limiter = GlobalLimiter::with_clock(Quota::per_second(5), ManualClock::new())?;
+    /// assert_eq!(limiter.peek().more_after(), Duration::ZERO);
+    /// let decision = limiter.check();
+    /// assert_eq!((decision.remaining(), decision.more_after()), (4, Duration::from_millis(200)));
+    /// # Ok::<(), tollgate::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn more_after(&self) -> Duration {
         match &self.basis {
             _ if self.verdict == Verdict::Crowded => self.retry_after(),
-            Basis::Policy(policy) => Duration::from_nanos(policy.wait(self.state, self.now, 1)),
-            Basis::Numbers(numbers) => Duration::from_nanos(numbers.available_after),
+            Basis::Policy(policy) => {
+                let next = self.remaining() + 1;
+                let wait = if next > policy.limit() { 0 } else { policy.wait(self.state, self.now, next) };
+                Duration::from_nanos(wait)
+            }
+            Basis::Numbers(numbers) => Duration::from_nanos(numbers.more_after),
         }
     }
 

@@ -312,12 +312,6 @@ impl<C: Clock> Parts for GlobalLimiter<C> {
     fn undo(&self, _part: usize, charged: &Decision) {
         with!(&self.kept, by FIRST, undo(charged, self.now()));
     }
-
-    fn blocked(&self, _cost: u64) -> Option<Decision> {
-        None
-    }
-
-    fn count(&self, _decision: &Decision) {}
 }
 
 impl<C: Clock> Limit for GlobalLimiter<C> {}

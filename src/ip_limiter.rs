@@ -15,7 +15,8 @@ use crate::quota::Quota;
 use crate::table::{Event, Stats};
 use crate::terms::FIRST;
 use crate::timeline::{DEFAULT_HORIZON, Timeline};
-use crate::together::{self, Share};
+use crate::together::sealed::Parts;
+use crate::together::{self, Limit, Share};
 
 /// A quota for each client address, and others for the networks around it, decided as one: whoever has a /48 of IPv6 can
 /// be 65,536 clients, but only one /48.
@@ -111,16 +112,25 @@ impl<C: Clock, S: BuildHasher> IpLimiter<C, S> {
         self.shares(address).for_each(|share| share.ledger.forget(share.id, share.now));
     }
 
+    /// The limits as they stand for `address`, to be decided together with others by [`check_all`](crate::check_all).
+    pub fn of(&self, address: IpAddr) -> impl Limit {
+        Of { limiter: self, address }
+    }
+
     fn decide(&self, address: IpAddr, cost: u64) -> Decision {
         self.tiers.iter().for_each(|tier| tier.ledger.prefetch(self.id(tier, address)));
         let now = self.now();
         let decision = together::decide(|index| self.share(index, address, now), cost);
-        if cost > 0
-            && let Some(Tier { ledger, .. }) = self.tiers.first()
-        {
-            ledger.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
+        if cost > 0 {
+            self.count(&decision);
         }
         decision
+    }
+
+    fn count(&self, decision: &Decision) {
+        if let Some(Tier { ledger, .. }) = self.tiers.first() {
+            ledger.shards().count(if decision.is_allowed() { Event::Allowed } else { Event::Refused });
+        }
     }
 
     fn id(&self, tier: &Tier, address: IpAddr) -> u64 {
@@ -178,6 +188,28 @@ impl<C: Clock, S: BuildHasher> IpLimiter<C, S> {
         self.tiers.iter().map(|tier| tier.ledger.shards().stats()).fold(Stats::default(), Stats::plus)
     }
 }
+
+/// An address of a limiter, see [`IpLimiter::of`].
+struct Of<'a, C, S> {
+    limiter: &'a IpLimiter<C, S>,
+    address: IpAddr,
+}
+
+impl<C: Clock, S: BuildHasher> Parts for Of<'_, C, S> {
+    fn parts(&self) -> usize {
+        self.limiter.tiers.len()
+    }
+
+    fn share(&self, part: usize) -> Option<Share<'_>> {
+        self.limiter.share(part, self.address, self.limiter.now())
+    }
+
+    fn count(&self, decision: &Decision) {
+        self.limiter.count(decision);
+    }
+}
+
+impl<C: Clock, S: BuildHasher> Limit for Of<'_, C, S> {}
 
 impl<C: Clock, S: BuildHasher> fmt::Debug for IpLimiter<C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

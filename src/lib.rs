@@ -87,7 +87,7 @@ pub use decision::Decision;
 pub use error::{BuildError, CheckError, CostError, WaitError};
 pub use global::GlobalLimiter;
 pub use quota::{Algorithm, Quota, QuotaError};
-pub use together::{Limit, check_all};
+pub use together::{Limit, check_all, peek_all, times};
 #[cfg(feature = "std")]
 pub use {
     client::{ClientIp, IpPrefix},

@@ -25,7 +25,7 @@ use crate::table::{Event, Stats};
 use crate::terms::FIRST;
 use crate::timeline::Timeline;
 use crate::together::sealed::Parts;
-use crate::together::{self, Limit, Part, Share};
+use crate::together::{self, Limit, Share};
 
 pub use batches::Request;
 pub use builder::Builder;
@@ -417,29 +417,13 @@ struct Of<'a, K: ?Sized, C, S> {
     id: u64,
 }
 
-impl<K: ?Sized, C: Clock, S: BuildHasher> Of<'_, K, C, S> {
-    fn share(&self, part: usize) -> Option<Share<'_>> {
-        self.limiter.share(part, FIRST, self.id, self.limiter.now())
-    }
-}
-
 impl<K: ?Sized, C: Clock, S: BuildHasher> Parts for Of<'_, K, C, S> {
     fn parts(&self) -> usize {
         self.limiter.more.len() + 1
     }
 
-    fn look(&self, part: usize, cost: u64) -> Decision {
-        self.share(part).map_or_else(Decision::default, |share| share.look(cost))
-    }
-
-    fn charge(&self, part: usize, cost: u64) -> Decision {
-        self.share(part).map_or_else(Decision::default, |share| share.charge(cost))
-    }
-
-    fn undo(&self, part: usize, charged: &Decision) {
-        if let Some(share) = self.share(part) {
-            share.undo(charged);
-        }
+    fn share(&self, part: usize) -> Option<Share<'_>> {
+        self.limiter.share(part, FIRST, self.id, self.limiter.now())
     }
 
     fn blocked(&self, cost: u64) -> Option<Decision> {

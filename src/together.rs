@@ -13,18 +13,43 @@ use crate::ledger::Ledger;
 pub trait Limit: sealed::Parts {}
 
 pub(crate) mod sealed {
-    use super::Decision;
+    use super::{Decision, Part, Share};
 
     /// The quotas of a limit, by number.
     pub trait Parts {
         fn parts(&self) -> usize;
-        fn look(&self, part: usize, cost: u64) -> Decision;
-        fn charge(&self, part: usize, cost: u64) -> Decision;
-        fn undo(&self, part: usize, charged: &Decision);
+
+        /// A quota as a ledger keeps it; `None` if it is kept in some other way.
+        fn share(&self, _part: usize) -> Option<Share<'_>> {
+            None
+        }
+
+        /// The most units that a quota can ever give at once.
+        fn most(&self, part: usize) -> u64 {
+            self.look(part, 0).limit()
+        }
+
+        fn look(&self, part: usize, cost: u64) -> Decision {
+            self.share(part).map_or_else(Decision::default, |share| share.look(cost))
+        }
+
+        fn charge(&self, part: usize, cost: u64) -> Decision {
+            self.share(part).map_or_else(Decision::default, |share| share.charge(cost))
+        }
+
+        fn undo(&self, part: usize, charged: &Decision) {
+            if let Some(share) = self.share(part) {
+                share.undo(charged);
+            }
+        }
+
         /// The refusal of a key that is blocked, whatever its quotas say.
-        fn blocked(&self, cost: u64) -> Option<Decision>;
+        fn blocked(&self, _cost: u64) -> Option<Decision> {
+            None
+        }
+
         /// Counts what was decided.
-        fn count(&self, decision: &Decision);
+        fn count(&self, _decision: &Decision) {}
     }
 }
 
@@ -64,7 +89,7 @@ pub fn check_all(limits: &[&dyn Limit], cost: u64) -> Result<Decision, CostError
         let parts = limits.iter().flat_map(|limit| (0..limit.parts()).map(move |number| (*limit, number)));
         parts.map(|(limit, number)| PartOf { limit, number }).nth(index)
     };
-    let limit = (0..).map_while(|index| Some(nth(index)?.look(0).limit())).min().unwrap_or(u64::MAX);
+    let limit = (0..).map_while(|index| nth(index).map(|part| part.limit.most(part.number))).min().unwrap_or(u64::MAX);
     if cost > limit {
         return Err(CostError { cost, limit });
     }
@@ -84,6 +109,25 @@ pub fn check_all(limits: &[&dyn Limit], cost: u64) -> Result<Decision, CostError
     Ok(decision)
 }
 
+/// What each quota of `limits` would say of one unit now, without taking anything, in the order of
+/// [`quota_index`](Decision::quota_index): for those who want to tell how all of them stand, and not only the one that binds.
+///
+/// That a key is blocked is told by checks only.
+///
+/// ```
+/// use tollgate::{Limiter, Quota, peek_all};
+///
+/// let limiter = Limiter::<str>::builder(Quota::per_minute(5)).and(Quota::per_day(100)).build()?;
+/// assert!(limiter.check("alice").is_allowed());
+/// let left: Vec<u64> = peek_all(&[&limiter.of("alice")]).map(|decision| decision.remaining()).collect();
+/// assert_eq!(left, [4, 99]);
+/// # Ok::<(), tollgate::BuildError>(())
+/// ```
+pub fn peek_all(limits: &[&dyn Limit]) -> impl Iterator<Item = Decision> {
+    let parts = limits.iter().flat_map(|limit| (0..limit.parts()).map(move |number| (*limit, number)));
+    parts.enumerate().map(|(index, (limit, number))| limit.look(number, 1).of_quota(index))
+}
+
 /// The refusal of the first limit of which the key is blocked.
 fn blocked(limits: &[&dyn Limit], cost: u64) -> Option<Decision> {
     let mut before = 0;
@@ -95,6 +139,63 @@ fn blocked(limits: &[&dyn Limit], cost: u64) -> Option<Decision> {
     }
     None
 }
+
+/// A limit that is charged several units for one, see [`times`].
+struct Times<'a> {
+    limit: &'a dyn Limit,
+    factor: u64,
+}
+
+/// The same limit, of which each unit costs `factor`: so [`check_all`] can take a different cost from each.
+///
+/// ```
+/// use tollgate::{Limiter, Quota, check_all, times};
+///
+/// let requests = Limiter::<str>::builder(Quota::per_second(10)).build()?;
+/// let bytes = Limiter::<str>::builder(Quota::per_second(1_000)).build()?;
+/// let decision = check_all(&[&requests.of("alice"), &times(&bytes.of("alice"), 900)], 1)?;
+/// assert!(decision.is_allowed());
+/// assert_eq!((requests.peek("alice").remaining(), bytes.peek("alice").remaining()), (9, 100));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn times(limit: &dyn Limit, factor: u64) -> impl Limit {
+    Times { limit, factor }
+}
+
+impl sealed::Parts for Times<'_> {
+    fn parts(&self) -> usize {
+        self.limit.parts()
+    }
+
+    fn most(&self, part: usize) -> u64 {
+        self.limit.most(part).checked_div(self.factor).unwrap_or(u64::MAX)
+    }
+
+    fn look(&self, part: usize, cost: u64) -> Decision {
+        self.limit.look(part, cost.saturating_mul(self.factor))
+    }
+
+    fn charge(&self, part: usize, cost: u64) -> Decision {
+        match self.factor {
+            0 => self.limit.look(part, 0),
+            factor => self.limit.charge(part, cost.saturating_mul(factor)),
+        }
+    }
+
+    fn undo(&self, part: usize, charged: &Decision) {
+        self.limit.undo(part, charged);
+    }
+
+    fn blocked(&self, cost: u64) -> Option<Decision> {
+        self.limit.blocked(cost)
+    }
+
+    fn count(&self, decision: &Decision) {
+        self.limit.count(decision);
+    }
+}
+
+impl Limit for Times<'_> {}
 
 /// One quota of a limit.
 struct PartOf<'a> {
@@ -126,7 +227,7 @@ pub(crate) trait Part {
 }
 
 /// What a key has used of one quota, at a moment.
-pub(crate) struct Share<'a> {
+pub struct Share<'a> {
     pub(crate) ledger: &'a Ledger,
     /// The number of the quota in the ledger.
     pub(crate) number: usize,

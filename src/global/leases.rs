@@ -24,7 +24,7 @@ pub(super) struct Leases {
 pub(super) struct Lease {
     left: AtomicU64,
     remaining: AtomicU64,
-    available_after: AtomicU64,
+    more_after: AtomicU64,
     reset_after: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl Lease {
     pub(super) fn note(&self, taken: &Decision) {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.remaining.store(taken.remaining(), Ordering::Relaxed);
-        self.available_after.store(nanos(taken.available_after()), Ordering::Relaxed);
+        self.more_after.store(nanos(taken.more_after()), Ordering::Relaxed);
         self.reset_after.store(nanos(taken.reset_after()), Ordering::Relaxed);
     }
 
@@ -71,7 +71,7 @@ impl Lease {
             limit,
             remaining: self.remaining.load(Ordering::Relaxed),
             retry_after: 0,
-            available_after: self.available_after.load(Ordering::Relaxed),
+            more_after: self.more_after.load(Ordering::Relaxed),
             reset_after: self.reset_after.load(Ordering::Relaxed),
         };
         Decision::of_numbers(numbers, 0, 0, cost, Verdict::Allowed)

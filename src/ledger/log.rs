@@ -277,12 +277,13 @@ impl Log {
     fn crowded(&self, state: u64, cost: u64, now: u64) -> Decision {
         if self.when_full == WhenFull::AdmitUntracked {
             let remaining = self.limit() - cost;
-            let numbers = Numbers { remaining, reset_after: self.period, ..Numbers::full(self.limit()) };
+            let (more_after, reset_after) = (self.period, self.period);
+            let numbers = Numbers { remaining, more_after, reset_after, ..Numbers::full(self.limit()) };
             return Decision::of_numbers(numbers, now, now, cost, Verdict::Allowed);
         }
         let wait = self.idle_at(state).saturating_sub(now).max(1);
         let numbers =
-            Numbers { limit: self.limit(), remaining: 0, retry_after: wait, available_after: wait, reset_after: 0 };
+            Numbers { limit: self.limit(), remaining: 0, retry_after: wait, more_after: wait, reset_after: 0 };
         Decision::of_numbers(numbers, now, now, cost, Verdict::Crowded)
     }
 
@@ -316,7 +317,7 @@ impl Log {
             limit: self.limit(),
             remaining: free,
             retry_after,
-            available_after: if free > 0 { 0 } else { soonest.saturating_sub(now) },
+            more_after: soonest.saturating_sub(now),
             reset_after: latest.saturating_sub(now),
         };
         Decision::of_numbers(numbers, at, now, cost, verdict)
