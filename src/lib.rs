@@ -48,6 +48,7 @@
 //!   on a clock that is given, without `leasing`.
 //! * `tokio`: `Limiter::until_ready`, waiting as a future.
 //! * `net`: `AccessList`, lists of networks that are let in or shut out before a limiter is asked.
+//! * `tower`: `http`, limits on HTTP requests as a layer; `metrics`: counters of what they decide.
 //! * `cli`: the command `tollgate`.
 #![warn(missing_docs)]
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -67,6 +68,8 @@ mod clock;
 mod decision;
 mod error;
 mod global;
+#[cfg(feature = "tower")]
+pub mod http;
 #[cfg(feature = "std")]
 mod ip_limiter;
 mod ledger;

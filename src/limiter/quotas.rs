@@ -135,6 +135,12 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         Ok(())
     }
 
+    /// The quota of this place among several, as it stands now; the first is at 0.
+    #[must_use]
+    pub fn quota_at(&self, index: usize) -> Option<Quota> {
+        self.ledgers().nth(index).map(Ledger::quota)
+    }
+
     /// The quotas of each key as they stand now, in the order in which the builder was given them.
     #[must_use]
     pub fn quotas(&self) -> Vec<Quota> {

@@ -1,0 +1,263 @@
+//! What answers tell clients of their limits: [`HeaderFields`].
+
+use std::cmp::Reverse;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
+
+use crate::decision::Decision;
+use crate::quota::Quota;
+
+/// What the `X-RateLimit-Reset` field counts in. The world disagrees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reset {
+    /// Seconds from now on.
+    #[default]
+    Seconds,
+    /// Seconds since the Unix epoch, by this machine's clock: as GitHub does.
+    Epoch,
+}
+
+/// Which version of the IETF's draft on these fields is spoken, draft-ietf-httpapi-ratelimit-headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Draft {
+    /// Draft 3: `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`, which proxies speak.
+    V03,
+    /// Draft 11: `RateLimit-Policy` and `RateLimit`, structured fields (RFC 9651) with an item for each quota that applies.
+    #[default]
+    V11,
+}
+
+/// Which fields answers carry, both those that are admitted and those that are refused.
+///
+/// | field | says |
+/// |---|---|
+/// | `Retry-After` | on refusals: when the same request is admitted, in whole seconds, rounded up, at least 1 |
+/// | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | of the quota that binds: the most units at once, those left, and when all are there again |
+/// | `RateLimit-Policy` | of each quota its name, `q` units in `w` seconds: the most at once, and the time in which as many come back |
+/// | `RateLimit` | of each quota its name, `r` units left, and `t` seconds until there are more |
+///
+/// All times are rounded up. On a refusal no `t` is later than `Retry-After`: until then no client can use more of any quota.
+///
+/// ```
+/// use tollgate::http::{Draft, HeaderFields, Reset};
+///
+/// let like_github = HeaderFields::default().x_rate_limit(Some(Reset::Epoch)).rate_limit(None);
+/// let for_proxies = HeaderFields::default().x_rate_limit(None).rate_limit(Some(Draft::V03));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "fields are not told unless a layer has them"]
+pub struct HeaderFields {
+    pub(super) retry_after: bool,
+    x_rate_limit: Option<Reset>,
+    rate_limit: Option<Draft>,
+    partition_key: bool,
+    replaces: bool,
+}
+
+/// All but the partition key.
+impl Default for HeaderFields {
+    fn default() -> Self {
+        Self {
+            retry_after: true,
+            x_rate_limit: Some(Reset::default()),
+            rate_limit: Some(Draft::default()),
+            partition_key: false,
+            replaces: false,
+        }
+    }
+}
+
+impl HeaderFields {
+    /// No fields at all.
+    pub fn none() -> Self {
+        Self { retry_after: false, x_rate_limit: None, rate_limit: None, partition_key: false, replaces: false }
+    }
+
+    /// Whether refusals carry `Retry-After`.
+    pub fn retry_after(self, retry_after: bool) -> Self {
+        Self { retry_after, ..self }
+    }
+
+    /// Whether, and how, answers carry the `X-RateLimit` fields.
+    pub fn x_rate_limit(self, x_rate_limit: Option<Reset>) -> Self {
+        Self { x_rate_limit, ..self }
+    }
+
+    /// Whether, and by which draft, answers carry the `RateLimit` fields.
+    pub fn rate_limit(self, rate_limit: Option<Draft>) -> Self {
+        Self { rate_limit, ..self }
+    }
+
+    /// Adds to the items of draft 11 the partition key `pk`: eight bytes that are the same for requests with the same key of
+    /// a policy, and tell nothing else.
+    pub fn partition_key(self, partition_key: bool) -> Self {
+        Self { partition_key, ..self }
+    }
+
+    /// Replaces fields that the service behind the layer has set. Unless set, where any field of a family is there already,
+    /// that family is left as it is.
+    pub fn replace(self, replaces: bool) -> Self {
+        Self { replaces, ..self }
+    }
+
+    /// Whether answers that are admitted carry any.
+    pub(super) fn is_any(&self) -> bool {
+        self.x_rate_limit.is_some() || self.rate_limit.is_some()
+    }
+
+    /// The fields that tell of `standings`. Unless one of them is known to bind, it is that of which least is left. No `t` is
+    /// later than `retry_after`, in seconds.
+    pub(super) fn tell(&self, standings: &[Standing<'_>], binding: Option<usize>, retry_after: Option<u64>) -> Fields {
+        let mut fields = Fields { of: Vec::with_capacity(5), replaces: self.replaces };
+        let tightness =
+            |standing: &&Standing<'_>| (standing.decision.remaining(), Reverse(standing.decision.more_after()));
+        let bound =
+            binding.and_then(|binding| standings.get(binding)).or_else(|| standings.iter().min_by_key(tightness));
+        let Some(bound) = bound else { return fields };
+        let reset = bound.decision.reset_after();
+        if let Some(by) = self.x_rate_limit {
+            let at = if by == Reset::Epoch {
+                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+            } else {
+                Duration::ZERO
+            };
+            fields.number(X_LIMIT, bound.decision.limit());
+            fields.number(X_REMAINING, bound.decision.remaining());
+            fields.number(X_RESET, whole_seconds(at.saturating_add(reset)));
+        }
+        match self.rate_limit {
+            None => (),
+            Some(Draft::V03) => {
+                fields.number(LIMIT, bound.decision.limit());
+                fields.number(REMAINING, bound.decision.remaining());
+                fields.number(RESET, whole_seconds(reset));
+            }
+            Some(Draft::V11) => {
+                fields.text(
+                    POLICY,
+                    self.list(standings, |standing| {
+                        let most = standing.decision.limit();
+                        [(key_ref("q"), most), (key_ref("w"), window(&standing.quota, most))]
+                    }),
+                );
+                fields.text(
+                    RATE_LIMIT,
+                    self.list(standings, |standing| {
+                        let more = whole_seconds(standing.decision.more_after()).min(retry_after.unwrap_or(u64::MAX));
+                        [(key_ref("r"), standing.decision.remaining()), (key_ref("t"), more)]
+                    }),
+                );
+            }
+        }
+        fields
+    }
+
+    /// A structured list with an item for each of `standings`.
+    fn list(
+        &self,
+        standings: &[Standing<'_>],
+        parameters: impl Fn(&Standing<'_>) -> [(&'static KeyRef, u64); 2],
+    ) -> String {
+        let mut list = ListSerializer::new();
+        for standing in standings {
+            // Names are printable, so that they are Strings.
+            let Ok(name) = StringRef::from_str(standing.name) else { continue };
+            let parameters = parameters(standing);
+            let item = list.bare_item(name).parameters(parameters.map(|(key, number)| (key, integer(number))));
+            if self.partition_key {
+                let _ = item.parameter(key_ref("pk"), &standing.key.to_be_bytes()[..]);
+            }
+        }
+        list.finish().unwrap_or_default()
+    }
+}
+
+const X_LIMIT: &str = "x-ratelimit-limit";
+const X_REMAINING: &str = "x-ratelimit-remaining";
+const X_RESET: &str = "x-ratelimit-reset";
+const LIMIT: &str = "ratelimit-limit";
+const REMAINING: &str = "ratelimit-remaining";
+const RESET: &str = "ratelimit-reset";
+const POLICY: &str = "ratelimit-policy";
+const RATE_LIMIT: &str = "ratelimit";
+
+/// Fields of which either all are told or none.
+const FAMILIES: [&[&str]; 2] = [&[X_LIMIT, X_REMAINING, X_RESET], &[LIMIT, REMAINING, RESET, POLICY, RATE_LIMIT]];
+
+/// How one quota stands for the key of a request.
+pub(super) struct Standing<'a> {
+    pub(super) name: &'a str,
+    pub(super) quota: Quota,
+    pub(super) decision: Decision,
+    /// What the key is called.
+    pub(super) key: u64,
+}
+
+/// Fields to be put on an answer.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    of: Vec<(HeaderName, HeaderValue)>,
+    replaces: bool,
+}
+
+impl Fields {
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.of.push((HeaderName::from_static(name), HeaderValue::from(number)));
+    }
+
+    fn text(&mut self, name: &'static str, text: String) {
+        // Structured fields are printable ASCII.
+        if let Ok(value) = HeaderValue::try_from(text) {
+            self.of.push((HeaderName::from_static(name), value));
+        }
+    }
+
+    /// Puts them on an answer, but for families that it has already.
+    pub(super) fn put(mut self, headers: &mut HeaderMap) {
+        for family in FAMILIES {
+            let ours = self.of.iter().any(|(name, _)| family.contains(&name.as_str()));
+            if ours && self.replaces {
+                for name in family {
+                    headers.remove(*name);
+                }
+            } else if ours && family.iter().any(|name| headers.contains_key(*name)) {
+                self.of.retain(|(name, _)| !family.contains(&name.as_str()));
+            }
+        }
+        headers.extend(self.of);
+    }
+}
+
+/// What a refusal carries beside, unless it is there already.
+pub(super) fn put_refusal(headers: &mut HeaderMap, retry_after: Option<u64>) {
+    if let Some(seconds) = retry_after {
+        headers.entry(header::RETRY_AFTER).or_insert_with(|| HeaderValue::from(seconds));
+    }
+    // What one client is refused is nobody else's answer, nor its own a moment later.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// Whole seconds, rounded up: coming back earlier would be too early.
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
+/// The seconds in which as many units come back as there can be at most.
+fn window(quota: &Quota, most: u64) -> u64 {
+    let period = quota.period().as_nanos();
+    let nanos = if quota.algorithm().takes_burst() {
+        (period * u128::from(most)).div_ceil(u128::from(quota.limit().max(1)))
+    } else {
+        period
+    };
+    u64::try_from(nanos.div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1)
+}
+
+/// A number as a structured field has it: at most 15 digits.
+fn integer(number: u64) -> Integer {
+    Integer::try_from(number).unwrap_or(Integer::MAX)
+}
