@@ -9,6 +9,7 @@ mod log;
 mod replay;
 mod report;
 mod sample_log;
+mod serve;
 mod simulate;
 
 use std::fmt;
@@ -42,6 +43,9 @@ Examples:
   Every decision for times, keys and costs of your own:
     printf 't_ns,key,cost\\n0,alice,1\\n500,alice,1\\n' | tollgate simulate --quota 1/us -
 
+  How does it feel? Serve a page behind limits, and look at it in a browser:
+    tollgate serve --quota \"10/min burst=5\"
+
   No log at hand? Make one up:
     tollgate sample-log --seed 7 | tollgate replay --quota 10/min -
 
@@ -60,6 +64,7 @@ enum Command {
     Replay(replay::Args),
     Simulate(simulate::Args),
     SampleLog(sample_log::Args),
+    Serve(serve::Args),
 }
 
 /// Runs the command that the arguments ask for.
@@ -68,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::SampleLog(args) => sample_log::run(&args),
+        Command::Serve(args) => serve::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
-use tollgate::http::{ClientAddr, KeyBy, Policy, RateLimitLayer};
+use tollgate::http::{ClientAddr, KeyBy, Policy, RateLimitBuilder, RateLimitLayer};
 use tollgate::{AccessList, GlobalLimiter, IpLimiter, IpPrefix, Limiter, ManualClock, Quota};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -112,7 +112,7 @@ async fn all_limits_are_charged_or_none() {
         if turned {
             policies.reverse();
         }
-        let layer = policies.into_iter().fold(RateLimitLayer::builder(), |layer, policy| layer.policy(policy)).build();
+        let layer = policies.into_iter().fold(RateLimitLayer::builder(), RateLimitBuilder::policy).build();
         assert!(answer(&layer, request()).await.is_ok());
         assert_eq!(admitted(&layer, 100, request).await, 0);
         let client = "192.0.2.1".parse::<IpAddr>().unwrap().into();
