@@ -46,6 +46,7 @@ mod key;
 mod layer;
 mod policy;
 mod refusal;
+mod ruling;
 mod watch;
 
 pub use address::{ClientAddr, ClientHeader};

@@ -1,27 +1,22 @@
 //! Where requests are decided about: all policies of a layer, as one.
 
-use std::{fmt, slice};
+use std::fmt;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode, response};
-use smallvec::SmallVec;
 
 use super::address::ClientAddr;
 use super::body::Meter;
-use super::fields::{Fields, HeaderFields, Standing, put_refusal};
+use super::fields::{Fields, HeaderFields, Standing, Told, put_refusal};
 use super::gate::Account;
 use super::policy::{Matches, Policy};
 use super::refusal::{Answer, Refusal, plain};
+use super::ruling::{Few, Node, Ruling};
 use super::watch::{Count, Counters, Watch};
 use crate::access::{Access, AccessList};
 use crate::decision::Decision;
-use crate::together::{Limit, check_all, peek_all, times};
-
-/// So many policies apply to a request as a rule: no more is allocated for.
-const USUAL: usize = 4;
-
-type Few<T> = SmallVec<[T; USUAL]>;
+use crate::together::{Limit, peek_all};
 
 #[derive(Default)]
 pub(super) struct Desk {
@@ -33,10 +28,10 @@ pub(super) struct Desk {
     pub(super) watch: Watch,
 }
 
-/// A policy, with the names of its quotas.
+/// A policy, with its quotas as clients are told of them.
 struct NamedPolicy {
     policy: Policy,
-    names: Vec<String>,
+    quotas: Vec<Told>,
     counters: Counters,
 }
 
@@ -69,45 +64,19 @@ pub(super) struct Kept {
     cost: u64,
 }
 
-/// A policy that is for a request; a list of them, the last first, each on the stack of the one before it: so keys and limits
-/// of all types are kept without allocation.
-struct Node<'a> {
-    place: usize,
-    account: &'a dyn Account,
-    limit: &'a dyn Limit,
-    cost: u64,
-    before: Option<&'a Node<'a>>,
-}
-
-/// A decision, and by which of the policies that were asked, and which of its quotas.
-struct Ruling {
-    decision: Decision,
-    node: usize,
-    quota: usize,
-    /// Whether no wait helps.
-    is_never: bool,
-}
-
-impl Ruling {
-    fn is_refusal(&self) -> bool {
-        self.is_never || !self.decision.is_allowed()
-    }
-}
-
 impl Desk {
     pub(super) fn add(&mut self, policy: Policy) {
-        let mut names: Vec<String> = policy.quotas().into_iter().map(|(name, _)| name).collect();
-        let taken: Vec<&String> = self.policies.iter().flat_map(|named| &named.names).collect();
-        for name in &mut names {
-            let is_taken = |name: &String| taken.contains(&name);
-            if is_taken(name) {
-                let numbered = (2_u64..).map(|number| format!("{name}-{number}"));
-                if let Some(free) = numbered.into_iter().find(|name| !is_taken(name)) {
-                    *name = free;
-                }
+        let mut quotas = policy.quotas();
+        let taken: Vec<&str> = self.policies.iter().flat_map(|named| &named.quotas).map(|told| &*told.name).collect();
+        for (name, _) in &mut quotas {
+            let numbered = (2_u64..).map(|number| format!("{name}-{number}"));
+            let mut names = std::iter::once(name.clone()).chain(numbered);
+            if let Some(free) = names.find(|name| !taken.contains(&name.as_str())) {
+                *name = free;
             }
         }
-        self.policies.push(NamedPolicy { policy, names, counters: Counters::default() });
+        let quotas = quotas.into_iter().map(|(name, quota)| Told::new(name, quota)).collect();
+        self.policies.push(NamedPolicy { policy, quotas, counters: Counters::default() });
     }
 
     pub(super) fn decide(&self, request: &Parts) -> Outcome {
@@ -123,21 +92,58 @@ impl Desk {
                 Access::Limited => (),
             }
         }
-        self.enter(0, request, None)
+        let mut places = (0..self.policies.len()).filter(|&place| self.policies[place].policy.matches(request));
+        match (places.next(), places.next()) {
+            (None, _) => Outcome::Pass(Stamp::default()),
+            (Some(only), None) => self.ask_one(only, request),
+            (Some(first), Some(_)) => self.ask_all(first, request, None),
+        }
+    }
+
+    /// Decides by a single policy: as by several, without what those need.
+    fn ask_one(&self, place: usize, request: &Parts) -> Outcome {
+        let NamedPolicy { policy, quotas, .. } = &self.policies[place];
+        let mut outcome = Outcome::Pass(Stamp::default());
+        policy.accounts.open(request, &mut |account| {
+            let cost = policy.cost_of(request);
+            let decided = account.check(cost);
+            if let (Ok(decision), [told]) = (&decided, quotas.as_slice())
+                && decision.is_allowed()
+                && !policy.waits_for_answer()
+            {
+                self.count(place, Count::Allowed);
+                outcome = Outcome::Pass(self.stamp_of_one(policy, account, told, *decision));
+                return;
+            }
+            account.with(&mut |limit| {
+                let node = Node { place, account, limit, cost, before: None };
+                let ruling = Ruling::of(&[&node], decided);
+                outcome = match ruling {
+                    Some(ruling) if ruling.is_refusal() && !policy.is_dry_run => {
+                        Outcome::Answer(self.refuse(request, &[&node], &[&node], &ruling))
+                    }
+                    ruling => {
+                        self.try_out(request, &node, ruling);
+                        Outcome::Pass(self.stamp_for(&[&node]))
+                    }
+                };
+            });
+        });
+        outcome
     }
 
     /// Finds the policies from the place `from` on that are for a request, and decides when there are no more.
-    fn enter(&self, from: usize, request: &Parts, before: Option<&Node<'_>>) -> Outcome {
+    fn ask_all(&self, from: usize, request: &Parts, before: Option<&Node<'_>>) -> Outcome {
         let mut policies = self.policies.iter().enumerate().skip(from);
-        let Some((index, NamedPolicy { policy, .. })) = policies.find(|(_, named)| named.policy.matches(request))
+        let Some((place, NamedPolicy { policy, .. })) = policies.find(|(_, named)| named.policy.matches(request))
         else {
             return self.conclude(request, before);
         };
         let mut outcome = Outcome::Pass(Stamp::default());
         policy.accounts.open(request, &mut |account| {
             account.with(&mut |limit| {
-                let node = Node { place: index, account, limit, cost: policy.cost_of(request), before };
-                outcome = self.enter(index + 1, request, Some(&node));
+                let node = Node { place, account, limit, cost: policy.cost_of(request), before };
+                outcome = self.ask_all(place + 1, request, Some(&node));
             });
         });
         outcome
@@ -146,31 +152,46 @@ impl Desk {
     fn conclude(&self, request: &Parts, last: Option<&Node<'_>>) -> Outcome {
         let mut nodes: Few<&Node<'_>> = std::iter::successors(last, |node| node.before).collect();
         nodes.reverse();
-        let is_dry_run = |node: &&&Node<'_>| self.policies[node.place].policy.is_dry_run;
-        let enforced: Few<&Node<'_>> = nodes.iter().filter(|node| !is_dry_run(node)).copied().collect();
-        if let Some(ruling) = ask(&enforced)
-            && ruling.is_refusal()
-        {
-            return Outcome::Answer(self.refuse(request, &nodes, &enforced, &ruling));
-        }
-        enforced.iter().for_each(|node| self.count(node, Count::Allowed));
-        for node in nodes.iter().filter(is_dry_run) {
-            match ask(&[node]) {
-                Some(ruling) if ruling.is_refusal() => {
-                    self.count(node, Count::WouldRefuse);
-                    self.watch.refused(&self.refusal(&[node], &ruling, true), request);
-                }
-                _ => self.count(node, Count::Allowed),
+        let (trials, enforced): (Few<&Node<'_>>, Few<&Node<'_>>) =
+            nodes.iter().copied().partition(|node| self.policies[node.place].policy.is_dry_run);
+        if let Some(ruling) = Ruling::ask(&enforced) {
+            if ruling.is_refusal() {
+                return Outcome::Answer(self.refuse(request, &nodes, &enforced, &ruling));
             }
+            enforced.iter().for_each(|node| self.count(node.place, Count::Allowed));
+        }
+        for node in trials {
+            self.try_out(request, node, Ruling::ask(&[node]));
         }
         Outcome::Pass(self.stamp_for(&nodes))
     }
 
-    fn count(&self, node: &Node<'_>, count: Count) {
-        let NamedPolicy { names, counters, .. } = &self.policies[node.place];
-        counters.count(names.first().map_or("", String::as_str), count);
+    /// Tells what a policy on trial would have done.
+    fn try_out(&self, request: &Parts, node: &Node<'_>, ruling: Option<Ruling>) {
+        match ruling {
+            Some(ruling) if ruling.is_refusal() => {
+                self.count(node.place, Count::WouldRefuse);
+                self.watch.refused(&self.refusal(&[node], &ruling, true), request);
+            }
+            _ => self.count(node.place, Count::Allowed),
+        }
     }
 
+    fn count(&self, place: usize, count: Count) {
+        let NamedPolicy { quotas, counters, .. } = &self.policies[place];
+        counters.count(quotas.first().map_or("", |told| &told.name), count);
+    }
+
+    /// What the answer is to carry if a single quota was asked.
+    fn stamp_of_one(&self, policy: &Policy, account: &dyn Account, told: &Told, decision: Decision) -> Stamp {
+        match account.quota(0) {
+            Some(quota) if self.fields.is_any() && !policy.is_hidden => {
+                let key = self.fields.partition_key.then(|| account.alias());
+                Stamp::Fields(self.fields.tell(&[Standing { told, quota, decision, key }], None, None))
+            }
+            _ => Stamp::default(),
+        }
+    }
     /// What the answer to a request that has passed is to carry.
     fn stamp_for(&self, nodes: &[&Node<'_>]) -> Stamp {
         if nodes.iter().any(|node| self.policies[node.place].policy.waits_for_answer()) {
@@ -187,15 +208,15 @@ impl Desk {
 
     /// How the quotas of a policy stand, if clients are told.
     fn standings<'a>(&'a self, place: usize, account: &dyn Account, limit: &dyn Limit) -> Few<Standing<'a>> {
-        let NamedPolicy { policy, names, .. } = &self.policies[place];
+        let NamedPolicy { policy, quotas, .. } = &self.policies[place];
         if policy.is_hidden {
             return Few::new();
         }
-        let key = account.alias();
-        let stand = |(index, (decision, name)): (usize, (Decision, &'a String))| {
-            Some(Standing { name, quota: account.quota(index)?, decision, key })
+        let key = self.fields.partition_key.then(|| account.alias());
+        let stand = |(index, (decision, told)): (usize, (Decision, &'a Told))| {
+            Some(Standing { told, quota: account.quota(index)?, decision, key })
         };
-        peek_all(&[limit]).zip(names).enumerate().filter_map(stand).collect()
+        peek_all(&[limit]).zip(quotas).enumerate().filter_map(stand).collect()
     }
 
     /// Settles what a request has cost, and tells clients how they stand.
@@ -225,7 +246,7 @@ impl Desk {
 
     fn refuse(&self, request: &Parts, nodes: &[&Node<'_>], enforced: &[&Node<'_>], ruling: &Ruling) -> Response<Bytes> {
         let refusing = enforced[ruling.node];
-        self.count(refusing, Count::Refused);
+        self.count(refusing.place, Count::Refused);
         let refusal = self.refusal(enforced, ruling, false);
         self.watch.refused(&refusal, request);
         let mut response = self.answer.to(&refusal, request);
@@ -252,7 +273,8 @@ impl Desk {
     /// What there is to be told of a refusal by some policies together.
     fn refusal(&self, nodes: &[&Node<'_>], ruling: &Ruling, is_dry_run: bool) -> Refusal<'_> {
         let refusing = nodes[ruling.node];
-        let name = |node: &Node<'_>, quota: usize| self.policies[node.place].names.get(quota).map(String::as_str);
+        let name =
+            |node: &Node<'_>, quota: usize| self.policies[node.place].quotas.get(quota).map(|told| told.name.as_str());
         let policy = name(refusing, ruling.quota).unwrap_or_default();
         let mut violated = Vec::new();
         for node in nodes {
@@ -260,41 +282,11 @@ impl Desk {
                 let is_binding = node.place == refusing.place && quota == ruling.quota;
                 (is_binding || decision.remaining() < node.cost).then(|| name(node, quota)).flatten()
             };
-            violated.extend(peek_all(slice::from_ref(&node.limit)).enumerate().filter_map(short));
+            violated.extend(node.quotas().enumerate().filter_map(short));
         }
         let (key, is_never) = (refusing.account.alias(), ruling.is_never);
         Refusal { policy, violated, decision: ruling.decision, key, is_never, is_dry_run }
     }
-}
-
-/// Takes from all, or from none. `None` if there are none.
-fn ask(nodes: &[&Node<'_>]) -> Option<Ruling> {
-    let decided = match nodes {
-        [] => return None,
-        [node] => node.account.check(node.cost),
-        _ => {
-            let costs: Few<_> = nodes.iter().map(|node| times(node.limit, node.cost)).collect();
-            let limits: Few<&dyn Limit> = costs.iter().map(|limit| limit as &dyn Limit).collect();
-            check_all(&limits, 1)
-        }
-    };
-    let quotas = || {
-        nodes.iter().enumerate().flat_map(|(index, node)| {
-            peek_all(slice::from_ref(&node.limit)).enumerate().map(move |(quota, decision)| (index, quota, decision))
-        })
-    };
-    Some(match decided {
-        Ok(decision) if decision.is_allowed() => Ruling { decision, node: 0, quota: 0, is_never: false },
-        Ok(decision) => {
-            let (node, quota, _) = quotas().nth(decision.quota_index())?;
-            Ruling { decision, node, quota, is_never: false }
-        }
-        Err(_) => {
-            let (node, quota, decision) =
-                quotas().find(|(index, _, decision)| decision.limit() < nodes[*index].cost)?;
-            Ruling { decision, node, quota, is_never: true }
-        }
-    })
 }
 
 fn forbidden(request: &Parts) -> Response<Bytes> {

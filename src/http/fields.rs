@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
 use crate::decision::Decision;
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota};
 
 /// What the `X-RateLimit-Reset` field counts in. The world disagrees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub struct HeaderFields {
     pub(super) retry_after: bool,
     x_rate_limit: Option<Reset>,
     rate_limit: Option<Draft>,
-    partition_key: bool,
+    pub(super) partition_key: bool,
     replaces: bool,
 }
 
@@ -115,8 +115,11 @@ impl HeaderFields {
         let mut fields = Fields { of: Vec::with_capacity(5), replaces: self.replaces };
         let tightness =
             |standing: &&Standing<'_>| (standing.decision.remaining(), Reverse(standing.decision.more_after()));
-        let bound =
-            binding.and_then(|binding| standings.get(binding)).or_else(|| standings.iter().min_by_key(tightness));
+        let bound = match (binding, standings) {
+            (Some(binding), _) => standings.get(binding),
+            (None, [only]) => Some(only),
+            (None, _) => standings.iter().min_by_key(tightness),
+        };
         let Some(bound) = bound else { return fields };
         let reset = bound.decision.reset_after();
         if let Some(by) = self.x_rate_limit {
@@ -125,76 +128,112 @@ impl HeaderFields {
             } else {
                 Duration::ZERO
             };
-            fields.number(X_LIMIT, bound.decision.limit());
-            fields.number(X_REMAINING, bound.decision.remaining());
-            fields.number(X_RESET, whole_seconds(at.saturating_add(reset)));
+            fields.number(&X_LIMIT, bound.decision.limit());
+            fields.number(&X_REMAINING, bound.decision.remaining());
+            fields.number(&X_RESET, whole_seconds(at.saturating_add(reset)));
         }
         match self.rate_limit {
             None => (),
             Some(Draft::V03) => {
-                fields.number(LIMIT, bound.decision.limit());
-                fields.number(REMAINING, bound.decision.remaining());
-                fields.number(RESET, whole_seconds(reset));
+                fields.number(&LIMIT, bound.decision.limit());
+                fields.number(&REMAINING, bound.decision.remaining());
+                fields.number(&RESET, whole_seconds(reset));
             }
             Some(Draft::V11) => {
-                fields.text(
-                    POLICY,
-                    self.list(standings, |standing| {
-                        let most = standing.decision.limit();
-                        [(key_ref("q"), most), (key_ref("w"), window(&standing.quota, most))]
-                    }),
-                );
-                fields.text(
-                    RATE_LIMIT,
-                    self.list(standings, |standing| {
-                        let more = whole_seconds(standing.decision.more_after()).min(retry_after.unwrap_or(u64::MAX));
-                        [(key_ref("r"), standing.decision.remaining()), (key_ref("t"), more)]
-                    }),
-                );
+                fields.text(&POLICY, &Self::policies(standings));
+                let item = |standing: &Standing<'_>| {
+                    let more = whole_seconds(standing.decision.more_after()).min(retry_after.unwrap_or(u64::MAX));
+                    [(key_ref("r"), standing.decision.remaining()), (key_ref("t"), more)]
+                };
+                let items =
+                    standings.iter().map(|standing| (standing.told.name.as_str(), item(standing), standing.key));
+                fields.text(&RATE_LIMIT, &write_list(items));
             }
         }
         fields
     }
 
-    /// A structured list with an item for each of `standings`.
-    fn list(
-        &self,
-        standings: &[Standing<'_>],
-        parameters: impl Fn(&Standing<'_>) -> [(&'static KeyRef, u64); 2],
-    ) -> String {
-        let mut list = ListSerializer::new();
-        for standing in standings {
-            // Names are printable, so that they are Strings.
-            let Ok(name) = StringRef::from_str(standing.name) else { continue };
-            let parameters = parameters(standing);
-            let item = list.bare_item(name).parameters(parameters.map(|(key, number)| (key, integer(number))));
-            if self.partition_key {
-                let _ = item.parameter(key_ref("pk"), &standing.key.to_be_bytes()[..]);
+    /// `RateLimit-Policy`; as it was when the layer was built, unless a quota has been changed.
+    fn policies(standings: &[Standing<'_>]) -> String {
+        let is_known = |standing: &Standing<'_>| standing.key.is_none() && standing.quota == standing.told.quota;
+        if standings.iter().all(is_known) {
+            let mut text = String::with_capacity(standings.len() * USUAL_ITEM);
+            for standing in standings {
+                if !text.is_empty() {
+                    text.push_str(", ");
+                }
+                text.push_str(&standing.told.item);
             }
+            return text;
         }
-        list.finish().unwrap_or_default()
+        let item = |standing: &Standing<'_>| policy_item(&standing.quota, standing.decision.limit());
+        write_list(standings.iter().map(|standing| (standing.told.name.as_str(), item(standing), standing.key)))
     }
 }
 
-const X_LIMIT: &str = "x-ratelimit-limit";
-const X_REMAINING: &str = "x-ratelimit-remaining";
-const X_RESET: &str = "x-ratelimit-reset";
-const LIMIT: &str = "ratelimit-limit";
-const REMAINING: &str = "ratelimit-remaining";
-const RESET: &str = "ratelimit-reset";
-const POLICY: &str = "ratelimit-policy";
-const RATE_LIMIT: &str = "ratelimit";
+/// What an item says of a quota.
+type Item = [(&'static KeyRef, u64); 2];
 
-/// Fields of which either all are told or none.
-const FAMILIES: [&[&str]; 2] = [&[X_LIMIT, X_REMAINING, X_RESET], &[LIMIT, REMAINING, RESET, POLICY, RATE_LIMIT]];
+fn policy_item(quota: &Quota, most: u64) -> Item {
+    [(key_ref("q"), most), (key_ref("w"), window(quota, most))]
+}
+
+/// A structured list of named items, with their partition keys.
+fn write_list<'a>(items: impl ExactSizeIterator<Item = (&'a str, Item, Option<u64>)>) -> String {
+    let mut text = String::with_capacity(items.len() * USUAL_ITEM);
+    let mut list = ListSerializer::with_buffer(&mut text);
+    for (name, item, key) in items {
+        // Names are printable, so that they are Strings.
+        let Ok(name) = StringRef::from_str(name) else { continue };
+        let item = list.bare_item(name).parameters(item.map(|(key, number)| (key, integer(number))));
+        if let Some(key) = key {
+            let _ = item.parameter(key_ref("pk"), &key.to_be_bytes()[..]);
+        }
+    }
+    let _ = list.finish();
+    text
+}
+
+static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+static LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+static REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+static RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+/// Fields of which either all are told or none, known by how their names begin.
+const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
+
+/// The bytes that an item takes as a rule.
+const USUAL_ITEM: usize = 48;
+
+/// A quota as clients are told of it.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) name: String,
+    quota: Quota,
+    /// Its item of `RateLimit-Policy`, as long as the quota is this.
+    item: String,
+}
+
+impl Told {
+    pub(super) fn new(name: String, quota: Quota) -> Self {
+        let most = quota.burst() + u64::from(quota.algorithm() == Algorithm::LeakyBucket);
+        let item = write_list([(name.as_str(), policy_item(&quota, most), None)].into_iter());
+        Self { name, quota, item }
+    }
+}
 
 /// How one quota stands for the key of a request.
 pub(super) struct Standing<'a> {
-    pub(super) name: &'a str,
+    pub(super) told: &'a Told,
+    /// The quota as it is by now.
     pub(super) quota: Quota,
     pub(super) decision: Decision,
-    /// What the key is called.
-    pub(super) key: u64,
+    /// What the key is called, if that is to be told.
+    pub(super) key: Option<u64>,
 }
 
 /// Fields to be put on an answer.
@@ -205,30 +244,42 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    fn number(&mut self, name: &'static str, number: u64) {
-        self.of.push((HeaderName::from_static(name), HeaderValue::from(number)));
+    fn number(&mut self, name: &HeaderName, number: u64) {
+        self.text(name, itoa::Buffer::new().format(number));
     }
 
-    fn text(&mut self, name: &'static str, text: String) {
-        // Structured fields are printable ASCII.
-        if let Ok(value) = HeaderValue::try_from(text) {
-            self.of.push((HeaderName::from_static(name), value));
+    fn text(&mut self, name: &HeaderName, text: &str) {
+        // Structured fields, as numbers, are printable ASCII. Copied, so that it is a single allocation.
+        if let Ok(value) = HeaderValue::from_str(text) {
+            self.of.push((name.clone(), value));
         }
     }
 
     /// Puts them on an answer, but for families that it has already.
     pub(super) fn put(mut self, headers: &mut HeaderMap) {
+        if self.of.is_empty() {
+            return;
+        }
+        // Not by names, each of which would have to be looked up: there are few, and next to none begin like this.
         for family in FAMILIES {
-            let ours = self.of.iter().any(|(name, _)| family.contains(&name.as_str()));
-            if ours && self.replaces {
-                for name in family {
-                    headers.remove(*name);
+            let theirs = headers.keys().filter(|name| name.as_str().starts_with(family)).cloned().collect::<Vec<_>>();
+            let is_ours = |(name, _): &(HeaderName, HeaderValue)| name.as_str().starts_with(family);
+            if theirs.is_empty() || !self.of.iter().any(is_ours) {
+                continue;
+            }
+            if self.replaces {
+                for name in &theirs {
+                    headers.remove(name);
                 }
-            } else if ours && family.iter().any(|name| headers.contains_key(*name)) {
-                self.of.retain(|(name, _)| !family.contains(&name.as_str()));
+            } else {
+                self.of.retain(|field| !is_ours(field));
             }
         }
-        headers.extend(self.of);
+        // And the lengths and dates that are still to come.
+        headers.reserve(self.of.len() + 2);
+        for (name, value) in self.of {
+            headers.insert(name, value);
+        }
     }
 }
 
