@@ -105,3 +105,8 @@ pub use {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Builds the programs of the guide.
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../docs/http.md")]
+struct HttpGuide;

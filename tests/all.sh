@@ -10,6 +10,17 @@ part() {
     "$@"
 }
 
+# The servers, browser and load generator that tests put in front of ours.
+missing=()
+for pair in wrk:wrk nginx:nginx-light chromium:chromium; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || [ -x "/usr/sbin/${pair%%:*}" ] || missing+=("${pair##*:}")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    part 'installing' env DEBIAN_FRONTEND=noninteractive sh -c \
+        'sudo=$(command -v sudo || true); $sudo apt-get update -qq && $sudo apt-get install -y -qq --no-install-recommends "$@"' \
+        sh "${missing[@]}"
+fi
+
 # The components may be left out of a minimal toolchain.
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
     rustup component add rustfmt clippy
@@ -26,6 +37,7 @@ part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
 part 'benches run' cargo bench --locked --all-features --bench compare -- --test hot
 part 'latency bench runs' cargo bench --locked --all-features --bench latency -- --test
 part 'algorithms bench runs' cargo bench --locked --all-features --bench algorithms -- --test
+part 'layer bench runs' cargo bench --locked --all-features --bench layer -- --test
 part 'accuracy bench runs' cargo bench --locked --all-features --bench accuracy -- --test
 part 'instructions are within their limits' bash tests/instructions.sh
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \

@@ -70,7 +70,7 @@ async fn serve(args: &Args, server: Arc<Server>) -> anyhow::Result<()> {
         tokio::time::sleep(GRACE).await;
     };
     tokio::select! {
-        served = axum::serve(listener, app).with_graceful_shutdown(stopped()) => served?,
+        result = axum::serve(listener, app).with_graceful_shutdown(stopped()) => result?,
         () = given_up => complain(format_args!("some answers took longer than {} s", GRACE.as_secs())),
     }
     complain(format_args!("stopped"));

@@ -1,10 +1,11 @@
 //! What answers tell clients of their limits: [`HeaderFields`].
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
+use sfv::{ItemSerializer, StringRef};
 
 use crate::decision::Decision;
 use crate::quota::{Algorithm, Quota};
@@ -140,59 +141,64 @@ impl HeaderFields {
                 fields.number(&RESET, whole_seconds(reset));
             }
             Some(Draft::V11) => {
-                fields.text(&POLICY, &Self::policies(standings));
-                let item = |standing: &Standing<'_>| {
-                    let more = whole_seconds(standing.decision.more_after()).min(retry_after.unwrap_or(u64::MAX));
-                    [(key_ref("r"), standing.decision.remaining()), (key_ref("t"), more)]
-                };
-                let items =
-                    standings.iter().map(|standing| (standing.told.name.as_str(), item(standing), standing.key));
-                fields.text(&RATE_LIMIT, &write_list(items));
+                fields.text(&POLICY, &policies(standings));
+                fields.text(&RATE_LIMIT, &service_limits(standings, retry_after.unwrap_or(u64::MAX)));
             }
         }
         fields
     }
+}
 
-    /// `RateLimit-Policy`; as it was when the layer was built, unless a quota has been changed.
-    fn policies(standings: &[Standing<'_>]) -> String {
-        let is_known = |standing: &Standing<'_>| standing.key.is_none() && standing.quota == standing.told.quota;
-        if standings.iter().all(is_known) {
-            let mut text = String::with_capacity(standings.len() * USUAL_ITEM);
-            for standing in standings {
-                if !text.is_empty() {
-                    text.push_str(", ");
-                }
-                text.push_str(&standing.told.item);
-            }
-            return text;
+/// `RateLimit-Policy`: as it was when the layer was built, unless a quota has been changed.
+fn policies<'a>(standings: &[Standing<'a>]) -> Cow<'a, str> {
+    let item = |standing: &Standing<'a>| -> Cow<'a, str> {
+        if standing.quota == standing.told.quota {
+            return standing.told.policy.as_str().into();
         }
-        let item = |standing: &Standing<'_>| policy_item(&standing.quota, standing.decision.limit());
-        write_list(standings.iter().map(|standing| (standing.told.name.as_str(), item(standing), standing.key)))
+        policy(&standing.told.quoted, &standing.quota, standing.decision.limit()).into()
+    };
+    match standings {
+        [only] if only.key.is_none() => item(only),
+        _ => list(standings, |standing, text| text.push_str(&item(standing))).into(),
     }
 }
 
-/// What an item says of a quota.
-type Item = [(&'static KeyRef, u64); 2];
-
-fn policy_item(quota: &Quota, most: u64) -> Item {
-    [(key_ref("q"), most), (key_ref("w"), window(quota, most))]
+/// `RateLimit`, with no time later than `latest`, in seconds.
+fn service_limits(standings: &[Standing<'_>], latest: u64) -> String {
+    list(standings, |standing, text| {
+        let more = whole_seconds(standing.decision.more_after()).min(latest);
+        text.push_str(&standing.told.quoted);
+        // As an integer of a structured field is written; by the library it takes ten times as long.
+        for (name, number) in [(";r=", standing.decision.remaining()), (";t=", more)] {
+            text.push_str(name);
+            text.push_str(itoa::Buffer::new().format(number.min(LARGEST)));
+        }
+    })
 }
 
-/// A structured list of named items, with their partition keys.
-fn write_list<'a>(items: impl ExactSizeIterator<Item = (&'a str, Item, Option<u64>)>) -> String {
-    let mut text = String::with_capacity(items.len() * USUAL_ITEM);
-    let mut list = ListSerializer::with_buffer(&mut text);
-    for (name, item, key) in items {
-        // Names are printable, so that they are Strings.
-        let Ok(name) = StringRef::from_str(name) else { continue };
-        let item = list.bare_item(name).parameters(item.map(|(key, number)| (key, integer(number))));
-        if let Some(key) = key {
-            let _ = item.parameter(key_ref("pk"), &key.to_be_bytes()[..]);
+/// A structured list of such items, with their partition keys.
+fn list<'a>(standings: &[Standing<'a>], item: impl Fn(&Standing<'a>, &mut String)) -> String {
+    let mut text = String::with_capacity(standings.len() * USUAL_ITEM);
+    for standing in standings {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        item(standing, &mut text);
+        if let Some(key) = standing.key {
+            text.push_str(";pk=");
+            text.push_str(&ItemSerializer::new().bare_item(&key.to_be_bytes()[..]).finish());
         }
     }
-    let _ = list.finish();
     text
 }
+
+/// An item of `RateLimit-Policy` whose name is a String already.
+fn policy(name: &str, quota: &Quota, most: u64) -> String {
+    format!("{name};q={};w={}", most.min(LARGEST), window(quota, most).min(LARGEST))
+}
+
+/// The largest integer of a structured field (RFC 9651, section 3.3.1).
+const LARGEST: u64 = 999_999_999_999_999;
 
 static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -213,16 +219,21 @@ const USUAL_ITEM: usize = 48;
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) name: String,
+    /// The name as a String of a structured field.
+    quoted: String,
     quota: Quota,
     /// Its item of `RateLimit-Policy`, as long as the quota is this.
-    item: String,
+    policy: String,
 }
 
 impl Told {
+    /// Names are printable; so they are Strings.
     pub(super) fn new(name: String, quota: Quota) -> Self {
+        let quoted = StringRef::from_str(&name).map(|name| ItemSerializer::new().bare_item(name).finish());
+        let quoted = quoted.unwrap_or_default();
         let most = quota.burst() + u64::from(quota.algorithm() == Algorithm::LeakyBucket);
-        let item = write_list([(name.as_str(), policy_item(&quota, most), None)].into_iter());
-        Self { name, quota, item }
+        let policy = policy(&quoted, &quota, most);
+        Self { name, quoted, quota, policy }
     }
 }
 
@@ -306,9 +317,4 @@ fn window(quota: &Quota, most: u64) -> u64 {
         period
     };
     u64::try_from(nanos.div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1)
-}
-
-/// A number as a structured field has it: at most 15 digits.
-fn integer(number: u64) -> Integer {
-    Integer::try_from(number).unwrap_or(Integer::MAX)
 }
