@@ -29,6 +29,7 @@ fi
 part 'format' cargo fmt --check
 part 'lints' cargo clippy --locked --all-targets --all-features -- -D warnings
 part 'lints of the library alone' cargo clippy --locked --lib -- -D warnings
+part 'lints of the layer alone' cargo clippy --locked --lib --features tower -- -D warnings
 part 'lints without std' cargo clippy --locked --lib --no-default-features -- -D warnings
 part 'builds without std' cargo build --locked --manifest-path tests/no_std/Cargo.toml --target-dir target/no_std
 part 'tests of the library alone' cargo test --locked

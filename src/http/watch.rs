@@ -86,7 +86,7 @@ const DECISIONS: &str = "tollgate_decisions_total";
 /// Counts nothing.
 #[cfg(not(feature = "metrics"))]
 #[derive(Default)]
-pub(super) struct Counters;
+pub(super) struct Counters {}
 
 #[cfg(not(feature = "metrics"))]
 impl Counters {

@@ -44,7 +44,7 @@ async fn the_page_shows_what_the_json_says() {
         assert!(text(&page, "quotas").starts_with("Each client has 1234/365d."), "{}", text(&page, "quotas"));
         // The chart has two bars for each second.
         let bars = page.matches("<rect ").count();
-        assert!(bars >= 2 && bars % 2 == 0, "{bars}");
+        assert!(bars >= 2 && bars.is_multiple_of(2), "{bars}");
         let peak = stats["seconds"]
             .as_array()
             .unwrap()
