@@ -35,11 +35,11 @@ part 'builds without std' cargo build --locked --manifest-path tests/no_std/Carg
 part 'tests of the library alone' cargo test --locked
 part 'tests with every feature' cargo test --locked --release --all-features
 part 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
-part 'benches run' cargo bench --locked --all-features --bench compare -- --test hot
-part 'latency bench runs' cargo bench --locked --all-features --bench latency -- --test
-part 'algorithms bench runs' cargo bench --locked --all-features --bench algorithms -- --test
-part 'layer bench runs' cargo bench --locked --all-features --bench layer -- --test
-part 'accuracy bench runs' cargo bench --locked --all-features --bench accuracy -- --test
+part 'benches run' cargo bench --locked --profile release --all-features --bench compare -- --test hot
+part 'latency bench runs' cargo bench --locked --profile release --all-features --bench latency -- --test
+part 'algorithms bench runs' cargo bench --locked --profile release --all-features --bench algorithms -- --test
+part 'layer bench runs' cargo bench --locked --profile release --all-features --bench layer -- --test
+part 'accuracy bench runs' cargo bench --locked --profile release --all-features --bench accuracy -- --test
 part 'instructions are within their limits' bash tests/instructions.sh
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
     cargo test --locked --release --lib -- loom_tests

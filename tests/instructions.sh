@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The regression gate: counts the instructions of each operation under callgrind, and fails where one takes more than
-# its limit in benches/instructions.rs. Installs what is missing: valgrind, and gungraun's runner.
+# its limit in tests/instructions/benches. Installs what is missing: valgrind, and gungraun's runner.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/instructions"
 
 if [ "$(uname -sm)" != 'Linux x86_64' ]; then
     echo 'Skipped: the limits are those of x86_64 Linux.'
@@ -24,5 +24,4 @@ if [ "$(gungraun-runner --version 2>/dev/null)" != "gungraun-runner $version" ];
     cargo install --quiet --debug --locked --force gungraun-runner --version "=$version"
 fi
 
-# With the features that the other tests are built with, so that nothing has to be built again for it.
-cargo bench --locked --all-features --bench instructions
+cargo bench --locked --bench instructions --target-dir ../../target/instructions

@@ -91,7 +91,7 @@ fn conforms(quota: Quota, went: &[(u64, u64)]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3_000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 500 } else { 3_000 }))]
 
     /// Whoever gives up before its time leaves everything as if it had never asked: the times of the others, and what is
     /// left.

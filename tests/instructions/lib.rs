@@ -1,0 +1,1 @@
+//! Nothing: all there is is the bench.
