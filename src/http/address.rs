@@ -157,7 +157,7 @@ impl ClientAddr {
             _ if !self.trusts_peer(peer) => None,
             ClientHeader::XForwardedFor => self.walk(entries("x-forwarded-for").flat_map(x_forwarded_for)),
             ClientHeader::Forwarded => {
-                self.walk(entries("forwarded").flat_map(|line| forwarded(line).into_iter().rev()))
+                self.walk(entries("forwarded").map_while(forwarded).flat_map(|line| line.into_iter().rev()))
             }
             ClientHeader::Single(name) => {
                 let mut values = headers.get_all(name).iter();

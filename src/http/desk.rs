@@ -62,6 +62,8 @@ pub(super) struct Kept {
     place: usize,
     account: Box<dyn Account>,
     cost: u64,
+    /// Whether it took the cost: a policy on trial may not have, and has nothing to settle then.
+    is_charged: bool,
 }
 
 impl Desk {
@@ -123,8 +125,8 @@ impl Desk {
                         Outcome::Answer(self.refuse(request, &[&node], &[&node], &ruling))
                     }
                     ruling => {
-                        self.try_out(request, &node, ruling);
-                        Outcome::Pass(self.stamp_for(&[&node]))
+                        let is_charged = self.try_out(request, &node, ruling);
+                        Outcome::Pass(self.stamp_for(&[(&node, is_charged)]))
                     }
                 };
             });
@@ -152,29 +154,29 @@ impl Desk {
     fn conclude(&self, request: &Parts, last: Option<&Node<'_>>) -> Outcome {
         let mut nodes: Few<&Node<'_>> = std::iter::successors(last, |node| node.before).collect();
         nodes.reverse();
-        let (trials, enforced): (Few<&Node<'_>>, Few<&Node<'_>>) =
-            nodes.iter().copied().partition(|node| self.policies[node.place].policy.is_dry_run);
+        let is_trial = |node: &&Node<'_>| self.policies[node.place].policy.is_dry_run;
+        let enforced: Few<&Node<'_>> = nodes.iter().copied().filter(|node| !is_trial(node)).collect();
         if let Some(ruling) = Ruling::ask(&enforced) {
             if ruling.is_refusal() {
                 return Outcome::Answer(self.refuse(request, &nodes, &enforced, &ruling));
             }
             enforced.iter().for_each(|node| self.count(node.place, Count::Allowed));
         }
-        for node in trials {
-            self.try_out(request, node, Ruling::ask(&[node]));
-        }
-        Outcome::Pass(self.stamp_for(&nodes))
+        let charged = |node| (node, !is_trial(&node) || self.try_out(request, node, Ruling::ask(&[node])));
+        let charged = nodes.into_iter().map(charged).collect::<Few<_>>();
+        Outcome::Pass(self.stamp_for(&charged))
     }
 
-    /// Tells what a policy on trial would have done.
-    fn try_out(&self, request: &Parts, node: &Node<'_>, ruling: Option<Ruling>) {
-        match ruling {
-            Some(ruling) if ruling.is_refusal() => {
-                self.count(node.place, Count::WouldRefuse);
-                self.watch.refused(&self.refusal(&[node], &ruling, true), request);
-            }
-            _ => self.count(node.place, Count::Allowed),
+    /// Tells what a policy on trial would have done; returns whether it would have let the request pass.
+    fn try_out(&self, request: &Parts, node: &Node<'_>, ruling: Option<Ruling>) -> bool {
+        let refused = ruling.filter(Ruling::is_refusal);
+        if let Some(ruling) = &refused {
+            self.count(node.place, Count::WouldRefuse);
+            self.watch.refused(&self.refusal(&[node], ruling, true), request);
+        } else {
+            self.count(node.place, Count::Allowed);
         }
+        refused.is_none()
     }
 
     fn count(&self, place: usize, count: Count) {
@@ -192,17 +194,22 @@ impl Desk {
             _ => Stamp::default(),
         }
     }
-    /// What the answer to a request that has passed is to carry.
-    fn stamp_for(&self, nodes: &[&Node<'_>]) -> Stamp {
-        if nodes.iter().any(|node| self.policies[node.place].policy.waits_for_answer()) {
-            let keep = |node: &&Node<'_>| Kept { place: node.place, account: node.account.keep(), cost: node.cost };
+
+    /// What the answer to a request that has passed is to carry, by the policies that were asked and whether they took its
+    /// cost.
+    fn stamp_for(&self, nodes: &[(&Node<'_>, bool)]) -> Stamp {
+        if nodes.iter().any(|(node, _)| self.policies[node.place].policy.waits_for_answer()) {
+            let keep = |&(node, is_charged): &(&Node<'_>, bool)| {
+                let (account, cost) = (node.account.keep(), node.cost);
+                Kept { place: node.place, account, cost, is_charged }
+            };
             return Stamp::Settle(nodes.iter().map(keep).collect());
         }
         if !self.fields.is_any() {
             return Stamp::default();
         }
         let standings: Few<Standing<'_>> =
-            nodes.iter().flat_map(|node| self.standings(node.place, node.account, node.limit)).collect();
+            nodes.iter().flat_map(|(node, _)| self.standings(node.place, node.account, node.limit)).collect();
         Stamp::Fields(self.fields.tell(&standings, None, None))
     }
 
@@ -228,7 +235,7 @@ impl Desk {
             }
             Stamp::Settle(kept) => kept,
         };
-        for Kept { place, account, cost } in &kept {
+        for Kept { place, account, cost, .. } in kept.iter().filter(|kept| kept.is_charged) {
             let settled = self.policies[*place].policy.settled(answer, *cost);
             account.charge(settled.saturating_sub(*cost));
             account.refund(cost.saturating_sub(settled));
@@ -240,8 +247,8 @@ impl Desk {
             }
             self.fields.tell(&standings, None, None).put(&mut answer.headers);
         }
-        let charged = |kept: Kept| Some((kept.account, self.policies[kept.place].policy.bytes_per_unit?));
-        Meter::new(kept.into_iter().filter_map(charged).collect())
+        let metered = |kept: Kept| Some((kept.account, self.policies[kept.place].policy.bytes_per_unit?));
+        Meter::new(kept.into_iter().filter(|kept| kept.is_charged).filter_map(metered).collect())
     }
 
     fn refuse(&self, request: &Parts, nodes: &[&Node<'_>], enforced: &[&Node<'_>], ruling: &Ruling) -> Response<Bytes> {

@@ -16,15 +16,16 @@ pub(super) fn x_forwarded_for(line: &[u8]) -> impl Iterator<Item = Entry> {
 }
 
 /// The entries of a line of `Forwarded`, the first first. Of a line that is not well-formed (RFC 7239, section 4) nothing can
-/// be told: it may be a client that has opened a quote, so that what a proxy added looks like a part of it.
-pub(super) fn forwarded(line: &[u8]) -> Vec<Entry> {
+/// be told, nor of those to its left, as nobody knows how many entries it holds: it may be a client that has opened a quote, so
+/// that what a proxy added looks like a part of it.
+pub(super) fn forwarded(line: &[u8]) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut rest = line;
     loop {
-        let Some((entry, after)) = element(rest) else { return vec![None] };
+        let (entry, after) = element(rest)?;
         entries.extend(entry);
         match after.split_first() {
-            None => return entries,
+            None => return Some(entries),
             Some((_, after)) => rest = after,
         }
     }

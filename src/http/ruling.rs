@@ -61,12 +61,20 @@ impl Ruling {
             of.quotas().enumerate().map(|(quota, decision)| (node, quota, decision)).collect::<Few<_>>()
         };
         let mut quotas = nodes.iter().enumerate().flat_map(numbered);
-        let (is_never, found) = match decided {
-            Ok(decision) if decision.is_allowed() => (false, Some((0, 0, decision))),
-            Ok(decision) => (false, quotas.nth(decision.quota_index()).map(|(node, quota, _)| (node, quota, decision))),
-            Err(_) => (true, quotas.find(|(node, _, decision)| decision.limit() < nodes[*node].cost)),
+        // Where a quota has just been changed, what it says now may not show why it has refused. It has.
+        let (is_never, (node, quota, decision)) = match decided {
+            Ok(decision) if decision.is_allowed() => (false, (0, 0, decision)),
+            Ok(decision) => {
+                let refusing = quotas.nth(decision.quota_index()).unwrap_or((0, 0, decision));
+                (false, (refusing.0, refusing.1, decision))
+            }
+            Err(_) => {
+                let quotas = quotas.collect::<Few<_>>();
+                let short = quotas.iter().find(|(node, _, decision)| decision.limit() < nodes[*node].cost);
+                (true, *short.or(quotas.first())?)
+            }
         };
-        found.map(|(node, quota, decision)| Self { decision, node, quota, is_never })
+        Some(Self { decision, node, quota, is_never })
     }
 
     pub(super) fn is_refusal(&self) -> bool {

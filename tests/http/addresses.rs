@@ -98,6 +98,15 @@ fn x_forwarded_for_is_read_from_the_right() {
 }
 
 #[test]
+fn nothing_is_told_past_a_line_that_cannot_be_counted() {
+    // A client opens a quote, in which the entries of both proxies are lost; before it stands what it made up.
+    let headers = [("forwarded", "for=6.6.6.6"), ("forwarded", "for=\"x, for=7.7.7.7, for=10.0.0.2")];
+    for client in [by_network(), peer().behind_hops(1), peer().behind_hops(2), peer().behind_hops(3)] {
+        assert_eq!(find(&client.header(ClientHeader::Forwarded), OURS, &headers), "10.0.0.1");
+    }
+}
+
+#[test]
 fn forwarded_is_read_by_its_grammar() {
     for (lines, found) in [
         (&["for=192.0.2.60;proto=http;by=203.0.113.43"][..], "192.0.2.60"),
@@ -199,6 +208,8 @@ proptest! {
         known in prop::sample::select(vec!["", "for=6.6.6.6", "6.6.6.6", "for=\"6.6.6.6\", ", "10.0.0.3, "]),
         real in prop::sample::select(vec!["7.7.7.7", "2001:db8::7"]),
         own_line in any::<bool>(),
+        // Whether each further proxy on the way to us begins a line.
+        further in prop::collection::vec(any::<bool>(), 0..3),
     ) {
         let real_ip: IpAddr = real.parse().unwrap();
         for (header, ours) in [
@@ -212,6 +223,13 @@ proptest! {
             } else if let Some(line) = lines.last_mut() {
                 line.extend(format!(", {ours}").bytes());
             }
+            for (number, &own_line) in further.iter().enumerate() {
+                let proxy = format!("{}10.0.0.{}", if header == "forwarded" { "for=" } else { "" }, number + 2);
+                match lines.last_mut() {
+                    Some(line) if !own_line => line.extend(format!(", {proxy}").bytes()),
+                    _ => lines.push(proxy.into()),
+                }
+            }
             let mut request = request_from(OURS, &[]);
             for line in lines {
                 if let Ok(value) = HeaderValue::from_bytes(&line) {
@@ -220,7 +238,7 @@ proptest! {
             }
             let (head, _) = request.into_parts();
             let by = |client: ClientAddr| client.header(if header == "forwarded" { ClientHeader::Forwarded } else { ClientHeader::XForwardedFor });
-            for client in [by(by_network()), by(peer().behind_hops(1))] {
+            for client in [by(by_network()), by(peer().behind_hops(1 + further.len()))] {
                 let found = client.find(&head).unwrap();
                 let is_told = found == real_ip;
                 prop_assert!(is_told || found == IpAddr::from([10, 0, 0, 1]), "{found}");

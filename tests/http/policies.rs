@@ -261,6 +261,27 @@ async fn a_dry_run_refuses_nothing() {
 }
 
 #[tokio::test]
+async fn what_a_dry_run_did_not_take_is_not_given_back() {
+    let (trial, _) = limiter("2/min");
+    let (enforced, _) = limiter("9/min");
+    let free = |policy: Policy| policy.settle(|_, _| 0).count_bytes(1);
+    let client = "192.0.2.1".parse::<IpAddr>().unwrap().into();
+    let alone = one(free(Policy::new(trial.clone(), peer()).dry_run()));
+    let beside = RateLimitLayer::builder()
+        .policy(free(Policy::new(trial.clone(), peer()).dry_run()))
+        .policy(free(Policy::new(enforced.clone(), peer())))
+        .build();
+    trial.charge(&client, 2);
+    for layer in [alone, beside] {
+        let answer = answer(&layer, request()).await;
+        assert!(answer.is_ok() && !answer.body.is_empty());
+        assert_eq!(trial.peek(&client).remaining(), 0);
+        assert_eq!(trial.peek(&client).retry_after(), std::time::Duration::from_secs(30), "neither a unit nor a byte");
+    }
+    assert!(enforced.peek(&client).remaining() < 9, "which took it");
+}
+
+#[tokio::test]
 async fn hidden_policies_tell_only_when_to_come_back() {
     let (hidden, _) = limiter("1/min");
     let (open, _) = limiter("9/min");
