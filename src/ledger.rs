@@ -11,7 +11,7 @@ use crate::decision::Decision;
 use crate::error::BuildError;
 use crate::quota::{Algorithm, Quota};
 use crate::table::{CompactSet, ExactSet, Shards};
-use crate::terms::Terms;
+use crate::terms::{FIRST, Terms};
 use crate::timeline::Timeline;
 
 use cells::Cells;
@@ -77,14 +77,18 @@ impl Room {
         Self { capacity: 1, memory: Memory::Exact, shards: 1, when_full: WhenFull::Refuse, others: 0 };
 }
 
-/// A place in time that was booked with one ledger. That of a key that is not tracked says nothing, and gives nothing back.
+/// A place in time with one ledger.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
-    /// The states before and after it was charged; of a log, when it begins.
-    before: u64,
-    after: u64,
-    /// What it has taken of a log.
-    units: Vec<log::Taken>,
+pub(crate) enum Place {
+    /// For nothing, or of a key that is not tracked: there is nothing to wait for, and nothing to give back.
+    #[default]
+    Free,
+    /// Beyond what can be kept.
+    Never,
+    /// Charged to a cell: its states before and after.
+    Cell { before: u64, after: u64 },
+    /// Taken of a log, from a moment on.
+    Log { begin: u64, units: Vec<log::Taken> },
 }
 
 /// What a key is charged or given back after the fact.
@@ -225,14 +229,24 @@ impl Ledger {
         with!(self, kept => kept.book(number, id, cost, now))
     }
 
-    /// The nanoseconds until the time of a place.
+    /// The nanoseconds until the time of a place; `u64::MAX` if it never comes.
     pub(crate) fn wait(&self, place: &Place, now: u64) -> u64 {
-        with!(self, kept => kept.wait(place, now))
+        match *place {
+            Place::Free => 0,
+            Place::Never => u64::MAX,
+            Place::Cell { after, .. } => self.terms().map_or(0, |terms| terms.wait(after, now)),
+            Place::Log { begin, .. } => begin.saturating_sub(now),
+        }
     }
 
     /// What is to be said when the time of a place has come.
     pub(crate) fn granted(&self, id: u64, place: &Place, cost: u64, now: u64) -> Decision {
-        with!(self, kept => kept.granted(id, place, cost, now))
+        match (self, place) {
+            (Self::Log(log), Place::Log { .. }) => log.granted(id, cost, now),
+            (Self::Exact(cells), &Place::Cell { after, .. }) => cells.granted(after, cost, now),
+            (Self::Compact(cells), &Place::Cell { after, .. }) => cells.granted(after, cost, now),
+            _ => self.look(FIRST, id, 0, now),
+        }
     }
 
     /// Books anew the places of a queue from some place on, as if the one that is `given` up, just before them, had never
@@ -241,7 +255,12 @@ impl Ledger {
         with!(self, kept => kept.replay(id, given, behind, now));
     }
 
-    /// Charges `id`, or gives units back, before all places of its queue, which are booked anew.
+    /// Books anew the places of a queue from some place on, whose times are over without anybody having gone.
+    pub(crate) fn postpone(&self, id: u64, links: &mut [Link<'_>], now: u64) {
+        with!(self, kept => kept.postpone(id, links, now));
+    }
+
+    /// Charges `id`, or gives units back, before all places of its queue, which are booked anew. None of their times has come.
     pub(crate) fn settle(&self, id: u64, settlement: Settlement, queue: &mut [Link<'_>], now: u64) {
         with!(self, kept => kept.settle(id, settlement, queue, now));
     }

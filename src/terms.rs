@@ -153,6 +153,12 @@ impl Terms {
         }
     }
 
+    /// The nanoseconds from `now` on until what led to a state can be admitted.
+    pub(crate) fn wait(&self, state: u64, now: u64) -> u64 {
+        let (policy, state) = self.of(state);
+        policy.wait(state, now, 0)
+    }
+
     /// A state that was charged by the quota of this number, as the table keeps it.
     pub(crate) fn joined(&self, number: usize, state: u64) -> u64 {
         if state == NEW { NEW } else { ((number as u64) << self.bits) | state }

@@ -124,7 +124,7 @@ impl<A: Cell + Copy> Rule for Book<'_, A> {
     fn charge(&self, state: u64) -> Option<u64> {
         let Check { cell, now, cost } = self.check;
         self.before.set(state);
-        cell.book(state, now, cost)
+        booked(cell, state, now, cost)
     }
 
     fn undo(&self, state: u64, charged: u64) -> u64 {
@@ -146,17 +146,32 @@ fn give_back(cell: &impl Cell, state: u64, now: u64, then: u64, cost: u64) -> Op
     (cell.debt(state, now) >= cell.debt(then, now)).then(|| cell.undo(state, now, then, cost))
 }
 
+/// A state after `cost` units are booked; see [`Cell::book`]. `None` also for more than there can ever be.
+fn booked(cell: &impl Cell, state: u64, now: u64, cost: u64) -> Option<u64> {
+    if cost <= cell.limit() { cell.book(state, now, cost) } else { None }
+}
+
+/// The states before and after a place.
+fn states(place: &Place) -> Option<(u64, u64)> {
+    if let Place::Cell { before, after } = *place { Some((before, after)) } else { None }
+}
+
 /// Where the last run of places begins, each of which begins where the one before it ends.
 fn last_run(links: &[Link<'_>]) -> usize {
-    links.windows(2).rposition(|pair| pair[0].place.after != pair[1].place.before).map_or(0, |index| index + 1)
+    let places = links.iter().enumerate().filter_map(|(index, link)| Some((index, states(link.place)?)));
+    let mut begin = (0, None);
+    for (index, (before, after)) in places {
+        begin = (if begin.1.is_none_or(|end| end == before) { begin.0 } else { index }, Some(after));
+    }
+    begin.0
 }
 
 /// The states before the first and after the last of some places, if each begins where the one before it ends.
 fn chain(given: Option<&Place>, links: &[Link<'_>]) -> Option<(u64, u64)> {
-    let mut places = given.into_iter().chain(links.iter().map(|link| &*link.place));
-    let first = places.next()?;
-    let last = places.try_fold(first.after, |end, place| (place.before == end).then_some(place.after))?;
-    Some((first.before, last))
+    let mut places = given.into_iter().chain(links.iter().map(|link| &*link.place)).filter_map(states);
+    let (first, end) = places.next()?;
+    let last = places.try_fold(end, |end, (before, after)| (before == end).then_some(after))?;
+    Some((first, last))
 }
 
 impl<S: Set> Cells<S> {
@@ -310,9 +325,9 @@ impl<S: Set> Cells<S> {
             self.table.charge(None, id, Book { check, before: &before }, displace)
         });
         match outcome {
-            Outcome::Charged(after) => Ok(Place { before: before.get(), after, units: Vec::new() }),
+            Outcome::Charged(after) => Ok(Place::Cell { before: before.get(), after }),
             Outcome::Refused(_) => Err(None),
-            Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => Ok(Place::default()),
+            Outcome::Crowded(_) if self.when_full == WhenFull::AdmitUntracked => Ok(Place::Free),
             Outcome::Crowded(state) => {
                 let (policy, state) = self.terms.of(state);
                 Err(Some(Decision::of_state(&policy, state, now, cost, Verdict::Crowded)))
@@ -320,40 +335,60 @@ impl<S: Set> Cells<S> {
         }
     }
 
-    pub(super) fn wait(&self, place: &Place, now: u64) -> u64 {
-        let (policy, state) = self.terms.of(place.after);
-        policy.wait(state, now, 0)
-    }
-
-    pub(super) fn granted(&self, _id: u64, place: &Place, cost: u64, now: u64) -> Decision {
-        let (policy, state) = self.terms.of(place.after);
+    pub(super) fn granted(&self, after: u64, cost: u64, now: u64) -> Decision {
+        let (policy, state) = self.terms.of(after);
         Decision::of_state(&policy, state, now, cost, Verdict::Allowed)
     }
 
     /// A state changes by charges only, so if it is still what the last place made of it, nobody else has charged; and if
     /// each place begins where the one before it ends, neither has anybody between them. Then all is as it would have been.
     ///
-    /// Only after one whose time has come can others have charged. Then as much is given back as cannot have come back by
-    /// itself; and of those behind it, the ones after whom nobody has charged move up.
+    /// Otherwise others have charged after a place whose time had come, or by another quota. Then as much is given back as
+    /// cannot have come back by itself; and of those behind it, the ones after whom nobody has charged move up, unless they
+    /// would pass others.
     pub(super) fn replay(&self, id: u64, given: Option<(&Place, u64)>, behind: &mut [Link<'_>], now: u64) {
-        let place = given.map(|(place, _)| place);
-        if given.is_some()
-            && let Some((first, last)) = chain(place, behind)
+        let given = given.and_then(|(place, cost)| Some((place, states(place)?.1, cost)));
+        if let Some((first, last)) = chain(given.map(|(place, ..)| place), behind)
             && self.replay_from(id, first, last, behind, now)
         {
             return;
         }
-        let undo = |state| given.map_or(Some(state), |(place, cost)| self.given_back(state, now, place.after, cost));
-        let begin = last_run(behind);
-        let behind = &mut behind[begin..];
-        if let Some((first, last)) = chain(None, behind) {
-            if let Some(first) = undo(first) {
-                self.replay_from(id, first, last, behind, now);
+        let (passed, last_run) = behind.split_at_mut(last_run(behind));
+        if let Some((first, last)) = chain(None, last_run) {
+            let is_passed = |link: &Link<'_>| !link.came && states(link.place).is_some();
+            if let Some((_, then, cost)) = given
+                && !passed.iter().any(is_passed)
+                && let Some(first) = self.given_back(first, now, then, cost)
+            {
+                self.replay_from(id, first, last, last_run, now);
             }
-        } else if let Some((place, cost)) = given
+            return;
+        }
+        if let Some((_, then, cost)) = given
             && self.terms.has_only_one()
         {
-            self.amend(id, cost, now, Deed::GiveBack(place.after));
+            self.amend(id, cost, now, Deed::GiveBack(then));
+        }
+        self.try_again(id, behind, now);
+    }
+
+    /// If others have charged meanwhile, what was charged before stays.
+    pub(super) fn postpone(&self, id: u64, links: &mut [Link<'_>], now: u64) {
+        if let Some((first, last)) = chain(None, links)
+            && self.replay_from(id, first, last, links, now)
+        {
+            return;
+        }
+        for link in links.iter_mut().filter(|link| states(link.place).is_some()) {
+            *link.place = self.book(FIRST, id, link.cost, now).unwrap_or(Place::Never);
+        }
+        self.try_again(id, links, now);
+    }
+
+    /// Books those who had no place before.
+    fn try_again(&self, id: u64, links: &mut [Link<'_>], now: u64) {
+        for link in links.iter_mut().filter(|link| matches!(link.place, Place::Never)) {
+            *link.place = self.book(FIRST, id, link.cost, now).unwrap_or(Place::Never);
         }
     }
 
@@ -368,25 +403,22 @@ impl<S: Set> Cells<S> {
 
     /// Books places in turn from the state `first` on, if that of `id` is still the `last` that they have led to.
     fn replay_from(&self, id: u64, first: u64, last: u64, links: &mut [Link<'_>], now: u64) -> bool {
-        let Some(replayed) = self.replayed(first, links) else { return false };
-        let end = replayed.last().map_or(first, |&(_, after)| after);
-        if !self.exchange(id, last, end, now) {
-            return false;
-        }
-        for (link, (before, after)) in links.iter_mut().zip(replayed) {
-            (link.place.before, link.place.after) = (before, after);
-        }
-        true
-    }
-
-    /// The states before and after each of the places, if they are charged in turn to the state `first`.
-    fn replayed(&self, first: u64, links: &[Link<'_>]) -> Option<Vec<(u64, u64)>> {
-        let mut before = first;
-        let replay = |link: &Link<'_>| {
-            let after = ask_terms!(self.terms, FIRST, cell => cell.book(before, link.at, link.cost))?;
-            Some((core::mem::replace(&mut before, after), after))
+        let mut end = first;
+        let replay = |link: &Link<'_>| match *link.place {
+            Place::Free | Place::Log { .. } => None,
+            _ => Some(match ask_terms!(self.terms, FIRST, cell => booked(cell, end, link.at, link.cost)) {
+                Some(after) => Place::Cell { before: core::mem::replace(&mut end, after), after },
+                None => Place::Never,
+            }),
         };
-        links.iter().map(replay).collect()
+        let replayed = links.iter().map(replay).collect::<Vec<_>>();
+        let is_exchanged = self.exchange(id, last, end, now);
+        if is_exchanged {
+            for (link, place) in links.iter_mut().zip(replayed) {
+                *link.place = place.unwrap_or_default();
+            }
+        }
+        is_exchanged
     }
 
     /// Puts one state of `id` in the place of another, and tells whether it was that.
@@ -405,9 +437,8 @@ impl<S: Set> Cells<S> {
                 Settlement::Refund(units) => cell.refund(state, now, units),
             })
         };
-        let begin = last_run(queue);
-        if let Some((first, last)) = chain(None, &queue[begin..])
-            && self.replay_from(id, settled(first), last, &mut queue[begin..], now)
+        if let Some((first, last)) = chain(None, queue)
+            && self.replay_from(id, settled(first), last, queue, now)
         {
             return;
         }
@@ -429,6 +460,7 @@ impl<S: Set> Cells<S> {
     pub(super) fn forget(&self, id: u64, now: u64) {
         self.amend(id, 0, now, Deed::Forget);
     }
+
     /// Does something to the state of `id` if it has one.
     fn amend(&self, id: u64, cost: u64, now: u64, deed: Deed) -> Option<Outcome> {
         ask_terms!(self.terms, FIRST, cell => self.table.amend(id, Change { check: Check { cell, now, cost }, deed }))

@@ -215,7 +215,7 @@ impl Log {
             let ours = || found.lives_on(id);
             let (begin, taken) = units.book(cost, at, self.period, self.most_periods(), ours);
             if ours() && taken.len() as u64 == cost {
-                return Ok(Place { before: at, after: begin, units: taken });
+                return Ok(Place::Log { begin, units: taken });
             }
             units.restore(&taken, || true);
             if ours() {
@@ -224,12 +224,7 @@ impl Log {
         }
     }
 
-    #[expect(clippy::unused_self, reason = "the other ledgers need it")]
-    pub(super) fn wait(&self, place: &Place, now: u64) -> u64 {
-        place.after.saturating_sub(now)
-    }
-
-    pub(super) fn granted(&self, id: u64, _place: &Place, cost: u64, now: u64) -> Decision {
+    pub(super) fn granted(&self, id: u64, cost: u64, now: u64) -> Decision {
         let found = self.table.find_live(id);
         let kept = found.map(|found| (self.units(found.position()), self.last(found.state()).max(now)));
         self.decision(kept, cost, now, Verdict::Allowed)
@@ -239,11 +234,16 @@ impl Log {
         self.release_all(id, behind);
         // After a period its units are others'.
         if let Some((place, _)) = given
-            && place.after.saturating_add(self.period) > now
+            && let Place::Log { begin, .. } = place
+            && begin.saturating_add(self.period) > now
         {
             self.release(id, place);
         }
         self.book_all(id, behind, now);
+    }
+
+    pub(super) fn postpone(&self, id: u64, links: &mut [Link<'_>], now: u64) {
+        self.replay(id, None, links, now);
     }
 
     pub(super) fn settle(&self, id: u64, settlement: Settlement, queue: &mut [Link<'_>], now: u64) {
@@ -261,16 +261,17 @@ impl Log {
     }
 
     fn release(&self, id: u64, place: &Place) {
-        if let Some(found) = self.table.find_live(id) {
-            self.units(found.position()).restore(&place.units, || found.lives_on(id));
+        if let Place::Log { units, .. } = place
+            && let Some(found) = self.table.find_live(id)
+        {
+            self.units(found.position()).restore(units, || found.lives_on(id));
         }
     }
 
     /// Books them again, in order. The time of one that is too far away to be kept does not come, unless others give up.
     fn book_all(&self, id: u64, links: &mut [Link<'_>], now: u64) {
-        for link in links.iter_mut().filter(|link| !link.came) {
-            let never = Place { after: u64::MAX, ..Place::default() };
-            *link.place = self.book(FIRST, id, link.cost, now).unwrap_or(never);
+        for link in links.iter_mut().filter(|link| !link.came && !matches!(link.place, Place::Free)) {
+            *link.place = self.book(FIRST, id, link.cost, now).unwrap_or(Place::Never);
         }
     }
 
@@ -375,7 +376,7 @@ impl Log {
 
 /// A unit that was taken: from when on it was free before, and is now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     index: usize,
     old: u64,
     new: u64,

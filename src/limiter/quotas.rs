@@ -127,12 +127,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     ///
     /// As [`set_quota`](Self::set_quota); and if there is no quota at this place.
     pub fn set_quota_at(&self, index: usize, quota: &Quota) -> Result<(), BuildError> {
-        let count = self.more.len() + 1;
-        let ledger = self.ledgers().nth(index).ok_or(BuildError::NoSuchQuota { index, count })?;
-        ledger.set_quota(quota, self.now())?;
-        // Those who wait do so at the new rate.
-        self.room.wake_all();
-        Ok(())
+        self.requote(index, quota, self.now())
     }
 
     /// The quota of this place among several, as it stands now; the first is at 0.

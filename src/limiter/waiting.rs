@@ -1,9 +1,10 @@
-//! Waiting for one's turn: places in time, and those who wait for theirs.
+//! Waiting for one's turn.
 
+mod moves;
+mod place;
 mod room;
 
 use std::borrow::Borrow;
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -14,12 +15,13 @@ use super::Limiter;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::WaitError;
-use crate::ledger::{Link, Settlement};
 use crate::table::Event;
 use crate::terms::FIRST;
 
+pub use place::Reservation;
+use place::{Next, Place};
 pub(super) use room::Room;
-use room::{Entry, Queues, Spot};
+use room::Spot;
 
 impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Books a place in time for `cost` units of `key`, and says how long it is until then: first come, first served.
@@ -122,11 +124,11 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     {
         let mut place = self.book(self.hasher.hash_one(key), cost, longest)?;
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut started = None;
+        let booked = Instant::now();
         loop {
-            match place.look(&waker, &mut started, Instant::now(), Instant::checked_add)? {
+            match place.look(&waker, booked.elapsed())? {
                 Next::Go => return Ok(Admitted { decision: place.go() }),
-                Next::WakeAt(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
+                Next::WakeAfter(wait) => thread::park_timeout(wait.saturating_sub(booked.elapsed())),
                 Next::Woken => thread::park(),
             }
         }
@@ -195,13 +197,15 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         use tokio::time::{Instant, sleep_until};
 
         let mut place = self.book(self.hasher.hash_one(key), cost, timeout)?;
-        let (mut started, mut sleep) = (None, None);
+        let (booked, mut sleep) = (Instant::now(), None);
         std::future::poll_fn(move |context| {
             loop {
-                match place.look(context.waker(), &mut started, Instant::now(), Instant::checked_add)? {
+                match place.look(context.waker(), booked.elapsed())? {
                     Next::Go => return Poll::Ready(Ok(Admitted { decision: place.go() })),
                     Next::Woken => return Poll::Pending,
-                    Next::WakeAt(deadline) => {
+                    Next::WakeAfter(wait) => {
+                        // A wait beyond what a timer can keep is looked at again after a year.
+                        let deadline = booked.checked_add(wait).unwrap_or_else(|| Instant::now() + YEAR);
                         let sleep = sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
                         sleep.as_mut().reset(deadline);
                         if sleep.as_mut().poll(context).is_pending() {
@@ -214,10 +218,14 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         .await
     }
 
-    /// How many are waiting, or have not yet noticed that their turn has come.
+    /// How many are waiting, or have not yet noticed that their turn has come; and how many places are to come that were
+    /// [kept](Reservation::keep). Takes time in proportion to them.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.room.len()
+        let now = self.now();
+        let mut queues = self.room.lock();
+        self.refresh_all(&mut queues, now);
+        queues.len()
     }
 
     /// Charges all quotas for a time to come, and enters the queue.
@@ -242,15 +250,23 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         if let Some(refusal) = self.blocked(id, cost, now) {
             return Err(WaitError::Refused(refusal));
         }
+        let ticket = if cost == 0 { place::NOBODY } else { self.enter(id, cost, longest, now)? };
+        let until = now.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
+        Ok(Place::new(self, id, ticket, cost, now, until))
+    }
+
+    /// Enters the queue, and tells the ticket.
+    fn enter(&self, id: u64, cost: u64, longest: Duration, now: u64) -> Result<u64, WaitError> {
         let mut queues = self.room.lock();
         self.room.enter();
+        self.refresh(&mut queues, id, now);
         let entered = self.book_all(id, cost, now).and_then(|spots| {
             let wait = self.wait_for(&spots, now);
             let error = if self.is_never(wait, now) {
                 WaitError::TooLong { wait: Duration::MAX }
             } else if u128::from(wait) > longest.as_nanos() {
                 WaitError::TooLong { wait: Duration::from_nanos(wait) }
-            } else if wait > 0 && !self.room.has_room(&queues, id) {
+            } else if wait > 0 && !self.has_room(&mut queues, id, now) {
                 WaitError::TooManyWaiting { wait: Duration::from_nanos(wait) }
             } else {
                 return Ok(queues.push(id, cost, spots, now + wait, wait > 0));
@@ -258,9 +274,15 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
             self.give_back(&spots, id, cost, now);
             Err(error)
         });
-        let ticket = entered.inspect_err(|_| self.room.leave())?;
-        let until = now.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
-        Ok(Place { limiter: self, id, ticket, cost, until, open: true })
+        entered.inspect_err(|_| self.room.leave(1))
+    }
+
+    /// Whether one more may wait for this key.
+    fn has_room(&self, queues: &mut room::Queues, id: u64, now: u64) -> bool {
+        self.room.has_room(queues, id) || {
+            self.refresh_all(queues, now);
+            self.room.has_room(queues, id)
+        }
     }
 
     /// Whether a time lies beyond the end of the limiter's time, where it stands still.
@@ -272,10 +294,6 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     fn book_all(&self, id: u64, cost: u64, now: u64) -> Result<Vec<Spot>, WaitError> {
         let mut spots = Vec::with_capacity(self.more.len() + 1);
         for ledger in self.ledgers() {
-            if cost == 0 {
-                spots.push(Spot::default());
-                continue;
-            }
             match ledger.book(FIRST, id, cost, now) {
                 Ok(place) => spots.push(Spot { place, early: false }),
                 Err(refusal) => {
@@ -289,135 +307,16 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         Ok(spots)
     }
 
-    /// Marks the places that are for an earlier time than the latest.
-    fn mark_early(&self, spots: &mut [Spot], now: u64) {
-        let wait = self.wait_for(spots, now);
-        for (ledger, spot) in self.ledgers().zip(spots) {
-            spot.early = ledger.wait(&spot.place, now) < wait;
-        }
-    }
-
     /// Gives up places behind which nobody stands.
     fn give_back(&self, spots: &[Spot], id: u64, cost: u64, now: u64) {
         for (ledger, spot) in self.ledgers().zip(spots) {
             ledger.replay(id, Some((&spot.place, cost)), &mut [], now);
         }
     }
-
-    /// Books the places of a queue anew, as if the one that is `given` up, just before them, had never been.
-    fn replay(&self, id: u64, given: Option<&Entry>, queue: &mut [Entry], now: u64) {
-        let times = queue.iter().map(|entry| self.time_of(entry, now)).collect::<Vec<_>>();
-        for (quota, ledger) in self.ledgers().enumerate() {
-            let given = given.and_then(|entry| Some((&entry.spots.get(quota)?.place, entry.cost)));
-            ledger.replay(id, given, &mut links(queue, quota, &times), now);
-        }
-        self.mark_moved(queue, &times, now);
-    }
-
-    /// Those that have been booked anew may be early with other quotas than before.
-    fn mark_moved(&self, queue: &mut [Entry], times: &[(u64, bool)], now: u64) {
-        for (entry, _) in queue.iter_mut().zip(times).filter(|(_, (_, came))| !came) {
-            self.mark_early(&mut entry.spots, now);
-        }
-    }
-
-    /// The moment before which an entry cannot be: that at which its time came, if it has, or now. And whether it has.
-    fn time_of(&self, entry: &Entry, now: u64) -> (u64, bool) {
-        let came = entry.came || self.wait_for(&entry.spots, now) == 0;
-        (if came { entry.due.min(now) } else { now }, came)
-    }
-
-    /// Books anew those places that were booked for an earlier time than the one that has come now: what one quota held
-    /// back, another is not to let go all at once.
-    fn catch_up(&self, id: u64, queue: &mut [Entry], now: u64) {
-        if self.more.is_empty() {
-            return;
-        }
-        let times = queue.iter().map(|entry| self.time_of(entry, now)).collect::<Vec<_>>();
-        for (quota, ledger) in self.ledgers().enumerate() {
-            let is_late = |entry: &Entry, came: bool| came && !entry.came && entry.spots[quota].early;
-            let late = queue.iter().zip(&times).map(|(entry, &(_, came))| is_late(entry, came)).collect::<Vec<_>>();
-            let Some(first) = late.iter().position(|&late| late) else { continue };
-            let mut links = links(queue, quota, &times);
-            for (link, &late) in links.iter_mut().zip(&late) {
-                if late {
-                    (link.at, link.came) = (now, false);
-                }
-            }
-            ledger.replay(id, None, &mut links[first..], now);
-        }
-        for entry in queue.iter_mut().filter(|entry| !entry.came) {
-            self.mark_early(&mut entry.spots, now);
-        }
-    }
-
-    /// Charges units after the fact, or gives them back: before all who wait, who move accordingly.
-    pub(super) fn settle(&self, id: u64, settlement: Settlement, now: u64) {
-        if matches!(settlement, Settlement::Charge(0) | Settlement::Refund(0)) {
-            return;
-        }
-        if self.room.is_empty() {
-            return self.ledgers().for_each(|ledger| match settlement {
-                Settlement::Charge(units) => ledger.force(id, units, now),
-                Settlement::Refund(units) => ledger.refund(id, units, now),
-            });
-        }
-        let mut queues = self.room.lock();
-        let queue = queues.of(id);
-        let times = queue.iter().map(|entry| self.time_of(entry, now)).collect::<Vec<_>>();
-        for (quota, ledger) in self.ledgers().enumerate() {
-            ledger.settle(id, settlement, &mut links(queue, quota, &times), now);
-        }
-        self.mark_moved(queue, &times, now);
-        let wakers = room::wakers(queue);
-        drop(queues);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Forgets what a key has used. Those who wait for it begin anew.
-    pub(super) fn forget_id(&self, id: u64, now: u64) {
-        let forget = || self.ledgers().for_each(|ledger| ledger.forget(id, now));
-        if self.room.is_empty() {
-            return forget();
-        }
-        let mut queues = self.room.lock();
-        forget();
-        for entry in queues.of(id) {
-            let void = || self.ledgers().map(|_| Spot::default()).collect();
-            let (_, came) = self.time_of(entry, now);
-            entry.came |= came;
-            entry.spots = if came { void() } else { self.book_all(id, entry.cost, now).unwrap_or_else(|_| void()) };
-        }
-        let wakers = room::wakers(queues.of(id));
-        drop(queues);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// The nanoseconds until the time of the latest of the places.
-    fn wait_for(&self, spots: &[Spot], now: u64) -> u64 {
-        self.ledgers().zip(spots).map(|(ledger, spot)| ledger.wait(&spot.place, now)).max().unwrap_or(0)
-    }
-
-    /// The nanoseconds until the time of an entry, which is told.
-    fn tell(&self, entry: &mut Entry, now: u64) -> u64 {
-        if entry.came {
-            return 0;
-        }
-        let wait = self.wait_for(&entry.spots, now);
-        entry.came = wait == 0;
-        entry.due = if wait == 0 { entry.due.min(now) } else { now.saturating_add(wait) };
-        wait
-    }
 }
 
-/// The places of a queue with one of the quotas.
-fn links<'a>(queue: &'a mut [Entry], quota: usize, times: &[(u64, bool)]) -> Vec<Link<'a>> {
-    let link = |(entry, &(at, came)): (&'a mut Entry, &(u64, bool))| {
-        let cost = entry.cost;
-        entry.spots.get_mut(quota).map(|spot| Link { place: &mut spot.place, cost, at, came })
-    };
-    queue.iter_mut().zip(times).filter_map(link).collect()
-}
+#[cfg(feature = "tokio")]
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// One that has waited and is admitted: what it waited for is taken.
 #[derive(Clone, Copy, Debug)]
@@ -429,201 +328,6 @@ impl Admitted {
     /// The decision, which allows it, and tells what is left.
     pub fn decision(&self) -> Decision {
         self.decision
-    }
-}
-
-/// A place in time, see [`Limiter::reserve`].
-///
-/// It is used by letting its time come: wait for as long as [`wait`](Self::wait) says, do what it was for, and drop it.
-/// Dropped before its time it is given back, and those behind it move up. [`keep`](Self::keep) uses it in any case,
-/// [`cancel`](Self::cancel) gives it back in any case.
-#[must_use = "a reservation that is dropped before its time is given back"]
-pub struct Reservation<'a, K: ?Sized, C: Clock, S: BuildHasher> {
-    place: Place<'a, K, C, S>,
-}
-
-impl<K: ?Sized, C: Clock, S: BuildHasher> Reservation<'_, K, C, S> {
-    /// How long it is from now until its time; zero once that has come, for good. It becomes less if one who came before
-    /// gives up, and changes with the quota. With several quotas it may turn out to be a little longer when it is nearly
-    /// over: what one of them held back, another lets go at its own pace. So ask until it is zero.
-    #[must_use]
-    pub fn wait(&self) -> Duration {
-        Duration::from_nanos(self.place.wait())
-    }
-
-    /// The units that it is for.
-    #[must_use]
-    pub fn cost(&self) -> u64 {
-        self.place.cost
-    }
-
-    /// Uses the place, whether its time has come or not.
-    pub fn keep(mut self) {
-        self.place.leave();
-    }
-
-    /// Gives the place back, whether its time has come or not, as if it had never been booked.
-    ///
-    /// Once its time has come, others may have charged the key after it; then what may have come back of it by itself is not
-    /// given back once more, and with [other quotas](crate::Builder::other_quotas) nothing is. Those behind it go no earlier
-    /// than now.
-    pub fn cancel(mut self) {
-        self.place.give_up();
-    }
-}
-
-impl<K: ?Sized, C: Clock, S: BuildHasher> Drop for Reservation<'_, K, C, S> {
-    fn drop(&mut self) {
-        // Otherwise the place gives itself back.
-        if self.place.has_come() {
-            self.place.leave();
-        }
-    }
-}
-
-impl<K: ?Sized, C: Clock, S: BuildHasher> fmt::Debug for Reservation<'_, K, C, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation").field("cost", &self.cost()).field("wait", &self.wait()).finish()
-    }
-}
-
-/// A place in the queue, which is given back unless it is used.
-struct Place<'a, K: ?Sized, C: Clock, S: BuildHasher> {
-    limiter: &'a Limiter<K, C, S>,
-    id: u64,
-    ticket: u64,
-    cost: u64,
-    /// The moment after which there is no use in it any more.
-    until: u64,
-    /// Whether it is neither used nor given back.
-    open: bool,
-}
-
-/// When a timer was started, by the limiter's time and by its own. What passes on the timer counts, even if the limiter's
-/// clock stands still: so one can wait in a test where only the time of the runtime moves.
-type Started<I> = Option<(u64, I)>;
-
-/// What one who waits is to do next.
-enum Next<I> {
-    /// It is its turn.
-    Go,
-    /// Sleep until then, or until woken.
-    WakeAt(I),
-    /// Sleep until woken.
-    Woken,
-}
-
-impl<K: ?Sized, C: Clock, S: BuildHasher> Place<'_, K, C, S> {
-    /// The nanoseconds until its time.
-    fn wait(&self) -> u64 {
-        let now = self.limiter.now();
-        let mut queues = self.limiter.room.lock();
-        self.wait_in(&mut queues, now)
-    }
-
-    fn wait_in(&self, queues: &mut Queues, now: u64) -> u64 {
-        self.limiter.catch_up(self.id, queues.of(self.id), now);
-        queues.entry(self.id, self.ticket).map_or(0, |entry| self.limiter.tell(entry, now))
-    }
-
-    /// Whether its time has come, be it that nobody has asked. If so it is charged for this time.
-    fn has_come(&self) -> bool {
-        let now = self.limiter.now();
-        let mut queues = self.limiter.room.lock();
-        let Some(entry) = queues.entry(self.id, self.ticket) else { return false };
-        let came = entry.came || self.limiter.wait_for(&entry.spots, now) == 0;
-        self.wait_in(&mut queues, now);
-        came
-    }
-
-    /// Looks whether it is its turn. `instant` is the time by a timer, and `later` adds to it.
-    fn look<I: Copy + PartialOrd>(
-        &self,
-        waker: &Waker,
-        started: &mut Started<I>,
-        instant: I,
-        later: impl Fn(&I, Duration) -> Option<I>,
-    ) -> Result<Next<I>, WaitError> {
-        let Limiter { clock, timeline, .. } = self.limiter;
-        let now = self.limiter.now();
-        if let Some(refusal) = self.limiter.blocked(self.id, self.cost, now) {
-            return Err(WaitError::Refused(refusal));
-        }
-        let wait = {
-            let mut queues = self.limiter.room.lock();
-            if let Some(entry) = queues.entry(self.id, self.ticket) {
-                entry.waker = Some(waker.clone());
-            }
-            self.wait_in(&mut queues, now)
-        };
-        if wait == 0 {
-            return Ok(Next::Go);
-        }
-        let due = now.saturating_add(wait);
-        let too_long = WaitError::TooLong { wait: Duration::from_nanos(wait) };
-        if due > self.until || self.limiter.is_never(wait, now) {
-            return Err(too_long);
-        }
-        if clock.wake_at(timeline.reading(due), waker) {
-            return Ok(Next::Woken);
-        }
-        let (now_then, instant_then) = *started.get_or_insert((now, instant));
-        let since = Duration::from_nanos(due.saturating_sub(now_then));
-        let deadline = later(&instant_then, since).ok_or(too_long)?;
-        Ok(if instant >= deadline { Next::Go } else { Next::WakeAt(deadline) })
-    }
-
-    /// Takes its turn.
-    fn go(&mut self) -> Decision {
-        let Self { limiter, id, cost, ticket, .. } = *self;
-        let now = limiter.now();
-        let told = |entry: &Entry| {
-            let ledgers = limiter.ledgers().zip(&entry.spots).enumerate();
-            let told =
-                ledgers.map(|(quota, (ledger, spot))| ledger.granted(id, &spot.place, cost, now).of_quota(quota));
-            told.reduce(Decision::tighter)
-        };
-        let decision =
-            if cost == 0 { None } else { limiter.room.lock().entry(id, ticket).and_then(|entry| told(entry)) };
-        let decision = decision.unwrap_or_else(|| limiter.look(id, 0));
-        self.leave();
-        decision
-    }
-
-    /// Uses it, and counts that.
-    fn leave(&mut self) {
-        if !std::mem::take(&mut self.open) {
-            return;
-        }
-        let Self { limiter, id, ticket, cost, .. } = *self;
-        limiter.room.lock().take(id, ticket);
-        limiter.room.leave();
-        if cost > 0 {
-            limiter.first.shards().count(Event::Allowed);
-            limiter.penalties.allowed(id, limiter.now());
-        }
-    }
-
-    fn give_up(&mut self) {
-        if !std::mem::take(&mut self.open) {
-            return;
-        }
-        let Self { limiter, id, ticket, .. } = *self;
-        let now = limiter.now();
-        let mut queues = limiter.room.lock();
-        let Some((index, entry)) = queues.take(id, ticket) else { return };
-        let behind = queues.of(id).get_mut(index..).unwrap_or_default();
-        limiter.replay(id, Some(&entry), behind, now);
-        let wakers = room::wakers(behind);
-        drop(queues);
-        limiter.room.leave();
-        wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl<K: ?Sized, C: Clock, S: BuildHasher> Drop for Place<'_, K, C, S> {
-    fn drop(&mut self) {
-        self.give_up();
     }
 }
 

@@ -25,7 +25,8 @@ pub(in crate::limiter) struct Room {
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     by_id: HashMap<u64, Vec<Entry>>,
-    next_ticket: u64,
+    /// That of the last that entered.
+    ticket: u64,
     waiting: usize,
 }
 
@@ -38,8 +39,10 @@ pub(super) struct Entry {
     pub(super) spots: Vec<Spot>,
     /// When its time comes, or came.
     pub(super) due: u64,
-    /// Whether it has been told that its time has come, which nothing takes back.
+    /// Whether its time has come, which nothing takes back.
     pub(super) came: bool,
+    /// Whether it is used already, and stands here only because others stand behind it.
+    pub(super) used: bool,
     pub(super) waker: Option<Waker>,
     /// Whether its time had not come when it entered.
     waits: bool,
@@ -68,9 +71,9 @@ impl Room {
         self.entered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One who has left, or not got a place.
-    pub(super) fn leave(&self) {
-        self.entered.fetch_sub(1, Ordering::Relaxed);
+    /// Some have left, or not got a place.
+    pub(super) fn leave(&self, count: usize) {
+        self.entered.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Whether nobody has a place, so that there is no need to look.
@@ -84,27 +87,26 @@ impl Room {
         waiting < self.most && queues.waiting < self.most_in_all
     }
 
-    /// How many wait.
-    pub(super) fn len(&self) -> usize {
-        self.lock().waiting
-    }
-
-    /// Wakes all, as their times have changed.
-    pub(in crate::limiter) fn wake_all(&self) {
-        let wakers = wakers(self.lock().by_id.values_mut().flatten());
-        wakers.into_iter().for_each(Waker::wake);
-    }
 }
 
 impl Queues {
-    /// Puts one at the end of the queue, and tells its ticket.
+    /// Puts one at the end of the queue, and tells its ticket, which is never 0.
     pub(super) fn push(&mut self, id: u64, cost: u64, spots: Vec<Spot>, due: u64, waits: bool) -> u64 {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+        self.ticket += 1;
         self.waiting += usize::from(waits);
-        let entry = Entry { ticket, cost, spots, due, came: !waits, waker: None, waits };
+        let entry = Entry { ticket: self.ticket, cost, spots, due, came: !waits, used: false, waker: None, waits };
         self.by_id.entry(id).or_default().push(entry);
-        ticket
+        self.ticket
+    }
+
+    /// All keys for which somebody has a place.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.by_id.keys().copied().collect()
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting
     }
 
     /// All who have a place for this key, in the order in which they came.
@@ -116,6 +118,23 @@ impl Queues {
         let queue = self.of(id);
         let index = queue.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
         queue.get_mut(index)
+    }
+
+    /// Takes out those who stood there only until their time came, and tells how many they were.
+    pub(super) fn clear(&mut self, id: u64) -> usize {
+        let Some(queue) = self.by_id.get_mut(&id) else { return 0 };
+        let before = queue.len();
+        let waiting = &mut self.waiting;
+        queue.retain(|entry| {
+            let goes = entry.used && entry.came;
+            *waiting -= usize::from(goes && entry.waits);
+            !goes
+        });
+        let gone = before - queue.len();
+        if queue.is_empty() {
+            self.by_id.remove(&id);
+        }
+        gone
     }
 
     /// Takes one out of the queue, and tells at what place of it that was.
