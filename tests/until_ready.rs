@@ -40,6 +40,64 @@ fn a_hundred_leave_one_by_one() {
     });
 }
 
+/// The pace of each of several quotas is kept, too, if the limiter's clock does not know that the runtime's time moves.
+#[test]
+fn several_quotas_keep_their_pace_by_the_timer_alone() {
+    paused().block_on(async {
+        let window = Quota::per_minute(3).with_algorithm(Algorithm::FixedWindow);
+        let limiter = Arc::new(Limiter::<str>::builder(Quota::per_second(1)).and(window).build().unwrap());
+        limiter.charge("key", 3);
+        let (begin, left) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+        let tasks = (0..6).map(|_| {
+            let (limiter, left) = (Arc::clone(&limiter), Arc::clone(&left));
+            tokio::spawn(async move {
+                limiter.until_ready("key").await.unwrap();
+                left.lock().unwrap().push(begin.elapsed());
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        let left = left.lock().unwrap();
+        // The two clocks are not read at the very same moment.
+        let second = Duration::from_millis(990);
+        assert!(left.windows(2).all(|pair| pair[1] - pair[0] >= second), "{left:?}");
+        assert!(left[3] - left[0] >= Duration::from_millis(59_900), "{left:?}");
+    });
+}
+
+/// A waker that asks the same limiter while it is dropped.
+struct Curious(Arc<Limiter<str, ManualClock>>);
+
+impl std::task::Wake for Curious {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        let _ = (self.0.waiting(), self.0.reserve("key", 1));
+    }
+}
+
+#[test]
+fn wakers_may_do_anything_while_they_are_dropped() {
+    let clock = ManualClock::new();
+    let limiter = Arc::new(Limiter::<str>::builder(Quota::per_second(1)).clock(clock.clone()).build().unwrap());
+    assert!(limiter.check("key").is_allowed());
+    let mut waits = Box::pin(limiter.until_ready("key"));
+    let mut gives_up = Box::pin(limiter.until_ready("key"));
+    for _ in 0..2 {
+        let waker = std::task::Waker::from(Arc::new(Curious(Arc::clone(&limiter))));
+        let mut context = std::task::Context::from_waker(&waker);
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        assert!(gives_up.as_mut().poll(&mut context).is_pending());
+    }
+    drop(gives_up);
+    clock.set(1_000_000_000);
+    assert!(poll_once(waits.as_mut()).is_some());
+    assert_eq!(limiter.waiting(), 0);
+}
+
 /// B13
 #[test]
 fn virtual_time_is_enough() {

@@ -545,3 +545,46 @@ fn a_reservation_with_several_quotas_is_for_all_of_them() {
     drop((first, second));
     assert_eq!([&third, &fourth].map(|place| milliseconds(place)), [1_000, 2_000], "the second has given up");
 }
+
+/// A place for which a lowered limit has no room waits for a higher one; who waits without a reservation is told at once.
+#[test]
+fn a_place_beyond_a_lowered_limit_comes_when_the_limit_is_raised() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        let quota = |limit| Quota::per_second(limit).with_algorithm(algorithm);
+        let (limiter, clock) = limiter(quota(4));
+        let limiter = Arc::new(limiter);
+        assert!(limiter.check_n("key", 4).unwrap().is_allowed());
+        let place = limiter.reserve("key", 4).unwrap();
+        let waiting = Arc::clone(&limiter);
+        let thread = thread::spawn(move || waiting.wait_n("key", 4, Duration::MAX));
+        while limiter.waiting() < 2 {
+            thread::yield_now();
+        }
+        limiter.set_quota(&quota(3)).unwrap();
+        let error = thread.join().unwrap().unwrap_err();
+        assert!(matches!(error, WaitError::TooLong { wait: Duration::MAX }), "{algorithm}: {error}");
+        assert_eq!(place.wait(), Duration::MAX);
+        let behind = limiter.reserve("key", 1).unwrap();
+        limiter.set_quota(&quota(5)).unwrap();
+        assert!(behind.wait() <= place.wait() && place.wait() < Duration::from_secs(4), "{algorithm}: {place:?}");
+        clock.advance(place.wait());
+        assert_eq!((place.wait(), behind.wait()), (Duration::ZERO, Duration::ZERO), "{algorithm}");
+    }
+}
+
+/// What was given up, kept or taken back before does not stand in the way of those behind.
+#[test]
+fn a_kept_place_moves_up_like_the_others() {
+    let (limiter, clock) = limiter(Quota::per_second(1));
+    let [first, second, kept, last] = [(); 4].map(|()| limiter.reserve("key", 1).unwrap());
+    let nothing = limiter.reserve("key", 0).unwrap();
+    kept.keep();
+    assert_eq!((limiter.waiting(), nothing.wait()), (3, Duration::ZERO), "a kept place is one until its time");
+    drop(second);
+    assert_eq!(last.wait(), Duration::from_secs(2));
+    clock.set(SECOND);
+    assert_eq!(limiter.waiting(), 1);
+    drop((first, last));
+    assert_eq!(limiter.waiting(), 0);
+    assert_eq!(limiter.peek("key").retry_after(), Duration::from_secs(1));
+}

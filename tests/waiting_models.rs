@@ -68,6 +68,34 @@ fn any_move() -> impl Strategy<Value = Move> {
     ]
 }
 
+/// What else can happen to a key for which some wait.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Wait(u64),
+    Reserve(u64),
+    Keep(prop::sample::Index),
+    Cancel(prop::sample::Index),
+    Check(u64),
+    Charge(u64),
+    Refund(u64),
+    Reset,
+    SetQuota(u64),
+}
+
+fn any_turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        4 => (0..2_500_u64).prop_map(Turn::Wait),
+        6 => (0..5_u64).prop_map(Turn::Reserve),
+        1 => any::<prop::sample::Index>().prop_map(Turn::Keep),
+        2 => any::<prop::sample::Index>().prop_map(Turn::Cancel),
+        2 => (1..4_u64).prop_map(Turn::Check),
+        1 => (1..6_u64).prop_map(Turn::Charge),
+        1 => (1..6_u64).prop_map(Turn::Refund),
+        1 => Just(Turn::Reset),
+        2 => (2..6_u64).prop_map(Turn::SetQuota),
+    ]
+}
+
 /// Whether no span holds more than the definition of the algorithm gives.
 fn conforms(quota: Quota, went: &[(u64, u64)]) -> bool {
     let (limit, period) = (quota.limit(), u64::try_from(quota.period().as_nanos()).unwrap());
@@ -217,6 +245,76 @@ proptest! {
         }
         for quota in &quotas[..=usize::from(second)] {
             prop_assert!(conforms(*quota, &went), "{quota}: {went:?}");
+        }
+    }
+
+    /// Whatever happens to their key: those who wait go in the order in which they came, unless the quota has no room for
+    /// one at all; who may go may go for good; and everybody goes at last. As long as nothing is forgotten or given back,
+    /// never more go than the largest of the quotas gives.
+    #[test]
+    fn those_who_wait_keep_their_order_whatever_happens(
+        (algorithm, second) in (prop::sample::select(Algorithm::ALL), any::<bool>()),
+        turns in prop::collection::vec(any_turn(), 1..60),
+    ) {
+        let quota = |limit| Quota::per_second(limit).with_algorithm(algorithm);
+        let clock = ManualClock::new();
+        let builder = Limiter::<str>::builder(quota(4)).clock(clock.clone());
+        let builder = if second { builder.and(WINDOW) } else { builder };
+        let limiter = builder.build().unwrap();
+        let is_exact = !turns.iter().any(|turn| matches!(turn, Turn::Reset | Turn::Refund(_) | Turn::Keep(_)));
+        let (mut now, mut places, mut went) = (0, Vec::<Reserved<'_>>::new(), Vec::new());
+        for turn in turns.into_iter().chain([Turn::SetQuota(5), Turn::Wait(100_000)]) {
+            match turn {
+                Turn::Wait(ms) => {
+                    let end = now + ms * MILLISECOND;
+                    loop {
+                        places.retain(|place| {
+                            let goes = place.wait().is_zero();
+                            if goes {
+                                went.push((now, place.cost()));
+                            }
+                            !goes
+                        });
+                        if now == end {
+                            break;
+                        }
+                        let next = places.iter().map(Reservation::wait).min().unwrap_or(Duration::MAX);
+                        now = end.min(now.saturating_add(u64::try_from(next.as_nanos()).unwrap_or(u64::MAX)));
+                        clock.set(now);
+                    }
+                }
+                Turn::Reserve(cost) => places.extend(limiter.reserve("key", cost).ok()),
+                Turn::Keep(which) if !places.is_empty() => places.remove(which.index(places.len())).keep(),
+                Turn::Cancel(which) if !places.is_empty() => places.remove(which.index(places.len())).cancel(),
+                Turn::Keep(_) | Turn::Cancel(_) => (),
+                Turn::Check(cost) => {
+                    let decision = limiter.check_n("key", cost);
+                    went.extend(decision.is_ok_and(|decision| decision.is_allowed()).then_some((now, cost)));
+                }
+                Turn::Charge(units) => limiter.charge("key", units),
+                Turn::Refund(units) => limiter.refund("key", units),
+                Turn::Reset => limiter.reset("key"),
+                Turn::SetQuota(limit) => {
+                    // Of several quotas none becomes impossible here.
+                    let limit = if second { limit.max(4) } else { limit };
+                    let is_set = limiter.set_quota(&quota(limit)).is_ok();
+                    prop_assert_eq!(is_set, algorithm != Algorithm::SlidingWindowLog);
+                }
+            }
+            // One for whose cost there is no room has lost its turn.
+            places.sort_by_key(|place| place.wait() == Duration::MAX);
+            let waits = places.iter().map(Reservation::wait).collect::<Vec<_>>();
+            let later = waits.iter().filter(|wait| !wait.is_zero());
+            prop_assert!(later.is_sorted(), "{algorithm} {turn:?}: {waits:?}");
+            for (place, _) in places.iter().zip(&waits).filter(|(_, wait)| wait.is_zero()) {
+                prop_assert_eq!(place.wait(), Duration::ZERO);
+            }
+        }
+        prop_assert!(places.is_empty(), "{algorithm}: {places:?}");
+        prop_assert_eq!(limiter.waiting(), 0);
+        if is_exact {
+            prop_assert!(conforms(quota(5), &went), "{algorithm}: {went:?}");
+            prop_assert!(!second || conforms(WINDOW, &went), "{went:?}");
         }
     }
 }

@@ -17,14 +17,27 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     /// Lets those go whose time has come.
     pub(super) fn refresh(&self, queues: &mut Queues, id: u64, now: u64) {
         let queue = queues.of(id);
-        self.try_again(id, queue, now);
-        self.catch_up(id, queue, now);
-        for entry in waiting(queue) {
+        // What is used already need not be caught up with, and nobody is left to give it up if it never comes.
+        for entry in waiting(queue).filter(|entry| entry.used) {
             let wait = self.wait_for(&entry.spots, now);
-            // Nobody is left to give up what never comes.
-            entry.came = wait == 0 || entry.used && self.is_never(wait, now);
+            entry.came = wait == 0 || self.is_never(wait, now);
         }
-        self.room.leave(queues.clear(id));
+        self.try_again(id, queue, now);
+        if self.catch_up(id, queue, now) {
+            self.note(queue, now);
+        }
+        sort(queue);
+        let gone = queues.clear(id);
+        self.left(queues, id, gone, now);
+    }
+
+    /// So many have left the queue.
+    fn left(&self, queues: &mut Queues, id: u64, count: usize, now: u64) {
+        self.room.leave(count);
+        if count > 0 && queues.of(id).is_empty() {
+            // Written down as it stands now: what was booked over several windows is not for a later quota to tell.
+            self.ledgers().for_each(|ledger| ledger.settle(id, Settlement::Refund(0), &mut [], now));
+        }
     }
 
     pub(super) fn refresh_all(&self, queues: &mut Queues, now: u64) {
@@ -43,19 +56,25 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
             }
         }
         if is_moved {
-            self.mark(queue, now);
+            self.moved(id, queue, now);
         }
     }
 
-    /// With several quotas, books those places anew that were booked for an earlier time than the one that has come now: what
-    /// one quota held back, another is not to let go all at once.
-    fn catch_up(&self, id: u64, queue: &mut [Entry], now: u64) {
-        if self.more.is_empty() {
-            return;
+    /// Lets those go whose time has come, and tells whether any have been moved instead.
+    ///
+    /// With several quotas those places are booked anew that were booked for an earlier time than the one that has come now:
+    /// what one quota held back, another is not to let go all at once.
+    fn catch_up(&self, id: u64, queue: &mut [Entry], now: u64) -> bool {
+        for entry in waiting(queue) {
+            let is_late = self.wait_for(&entry.spots, now) == 0;
+            if is_late && entry.spots.iter().any(|spot| spot.early) {
+                break;
+            }
+            entry.came = is_late;
         }
         let late = waiting(queue).map(|entry| self.wait_for(&entry.spots, now) == 0).collect::<Vec<_>>();
         if !late.contains(&true) {
-            return;
+            return false;
         }
         for (quota, ledger) in self.ledgers().enumerate() {
             let first = waiting(queue).zip(&late).position(|(entry, &late)| late && entry.spots[quota].early);
@@ -63,11 +82,40 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
                 ledger.postpone(id, &mut links(waiting(queue), quota, now)[first..], now);
             }
         }
-        self.mark(queue, now);
+        true
     }
 
-    /// Notes the times of those who have been booked anew.
-    fn mark(&self, queue: &mut [Entry], now: u64) {
+    /// Takes from those who could not be booked with one quota the places that they have with others.
+    fn all_or_none(&self, id: u64, queue: &mut [Entry], now: u64) {
+        for index in 0..queue.len() {
+            let [entry, behind @ ..] = &mut queue[index..] else { return };
+            let is_never = |spot: &Spot| matches!(spot.place, Place::Never);
+            if entry.came || !entry.spots.iter().any(is_never) {
+                continue;
+            }
+            for (quota, (ledger, spot)) in self.ledgers().zip(&mut entry.spots).enumerate() {
+                let place = std::mem::replace(&mut spot.place, Place::Never);
+                if !matches!(place, Place::Never) {
+                    let mut behind = links(waiting(behind), quota, now);
+                    ledger.replay(id, Some((&place, entry.cost)), &mut behind, now);
+                }
+            }
+        }
+    }
+
+    /// Looks at those who have been booked anew.
+    fn moved(&self, id: u64, queue: &mut [Entry], now: u64) {
+        self.all_or_none(id, queue, now);
+        sort(queue);
+        for entry in waiting(queue) {
+            entry.due = now.saturating_add(self.wait_for(&entry.spots, now));
+        }
+        self.catch_up(id, queue, now);
+        self.note(queue, now);
+    }
+
+    /// Notes the times of those who wait.
+    fn note(&self, queue: &mut [Entry], now: u64) {
         for entry in waiting(queue) {
             let wait = self.mark_early(&mut entry.spots, now);
             entry.due = now.saturating_add(wait);
@@ -94,13 +142,13 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         let mut queues = self.room.lock();
         self.refresh(&mut queues, id, now);
         let Some((index, given)) = queues.take(id, ticket) else { return };
-        self.room.leave(1);
         let behind = queues.of(id).get_mut(index..).unwrap_or_default();
         for (quota, (ledger, spot)) in self.ledgers().zip(&given.spots).enumerate() {
             ledger.replay(id, Some((&spot.place, given.cost)), &mut links(behind.iter_mut(), quota, now), now);
         }
-        self.mark(behind, now);
+        self.moved(id, behind, now);
         let wakers = room::wakers(behind);
+        self.left(&mut queues, id, 1, now);
         drop(queues);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -119,7 +167,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         for (quota, ledger) in self.ledgers().enumerate() {
             ledger.settle(id, settlement, &mut links(waiting(queue), quota, now), now);
         }
-        self.mark(queue, now);
+        self.moved(id, queue, now);
         let wakers = room::wakers(queue);
         drop(queues);
         wakers.into_iter().for_each(Waker::wake);
@@ -143,7 +191,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
                 self.book_all(id, entry.cost, now).unwrap_or_else(|_| never())
             };
         }
-        self.mark(queue, now);
+        self.moved(id, queue, now);
         let wakers = room::wakers(queue);
         drop(queues);
         wakers.into_iter().for_each(Waker::wake);
@@ -154,14 +202,17 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
         let count = self.more.len() + 1;
         let ledger = self.ledgers().nth(index).ok_or(BuildError::NoSuchQuota { index, count })?;
         let mut queues = self.room.lock();
-        // By the old one.
+        // By the old one, and as it stands now: a quota does not know what the one before the last was.
         self.refresh_all(&mut queues, now);
+        for id in queues.ids() {
+            ledger.settle(id, Settlement::Refund(0), &mut links(waiting(queues.of(id)), index, now), now);
+        }
         ledger.set_quota(quota, now)?;
         let mut wakers = Vec::new();
         for id in queues.ids() {
             let queue = queues.of(id);
             ledger.replay(id, None, &mut links(waiting(queue), index, now), now);
-            self.mark(queue, now);
+            self.moved(id, queue, now);
             wakers.extend(room::wakers(queue));
         }
         drop(queues);
@@ -173,6 +224,15 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
 /// Those whose time has not come.
 fn waiting(queue: &mut [Entry]) -> impl Iterator<Item = &mut Entry> {
     queue.iter_mut().filter(|entry| !entry.came)
+}
+
+/// One that cannot be booked stands behind those who can, and so behind whoever came after it and may go.
+fn sort(queue: &mut [Entry]) {
+    queue.sort_by_key(|entry| match entry.spots.first() {
+        _ if entry.came => 0,
+        Some(Spot { place: Place::Never, .. }) => 2,
+        _ => 1,
+    });
 }
 
 /// The places of some with one of the quotas.

@@ -175,8 +175,7 @@ impl<'a, K: ?Sized, C: Clock, S: BuildHasher> Place<'a, K, C, S> {
         let mut queues = limiter.room.lock();
         let entry = queues.entry(id, ticket)?;
         let ledgers = limiter.ledgers().zip(&entry.spots).enumerate();
-        let granted =
-            ledgers.map(|(quota, (ledger, spot))| ledger.granted(id, &spot.place, cost, now).of_quota(quota));
+        let granted = ledgers.map(|(quota, (ledger, spot))| ledger.granted(id, &spot.place, cost, now).of_quota(quota));
         granted.reduce(Decision::tighter)
     }
 

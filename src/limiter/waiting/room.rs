@@ -86,7 +86,6 @@ impl Room {
         let waiting = queues.by_id.get(&id).map_or(0, |queue| queue.iter().filter(|entry| entry.waits).count());
         waiting < self.most && queues.waiting < self.most_in_all
     }
-
 }
 
 impl Queues {
@@ -109,15 +108,13 @@ impl Queues {
         self.waiting
     }
 
-    /// All who have a place for this key, in the order in which they came.
+    /// All who have a place for this key, in the order of their places.
     pub(super) fn of(&mut self, id: u64) -> &mut [Entry] {
         self.by_id.get_mut(&id).map_or(&mut [], |queue| queue)
     }
 
     pub(super) fn entry(&mut self, id: u64, ticket: u64) -> Option<&mut Entry> {
-        let queue = self.of(id);
-        let index = queue.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
-        queue.get_mut(index)
+        self.of(id).iter_mut().find(|entry| entry.ticket == ticket)
     }
 
     /// Takes out those who stood there only until their time came, and tells how many they were.
@@ -140,7 +137,7 @@ impl Queues {
     /// Takes one out of the queue, and tells at what place of it that was.
     pub(super) fn take(&mut self, id: u64, ticket: u64) -> Option<(usize, Entry)> {
         let queue = self.by_id.get_mut(&id)?;
-        let index = queue.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
+        let index = queue.iter().position(|entry| entry.ticket == ticket)?;
         let entry = queue.remove(index);
         if queue.is_empty() {
             self.by_id.remove(&id);
