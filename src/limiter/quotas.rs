@@ -82,8 +82,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     }
 
     /// Changes the quota (of several: the first) while the limiter runs: checks that begin after it are decided by the new
-    /// one. No check waits for it, and none sees a mixture. (From the first change on a check takes some 20 nanoseconds
-    /// more.)
+    /// one. No check waits for it, and none sees a mixture. Those who [wait](Self::reserve) are booked anew, in time in
+    /// proportion to them. (From the first change on a check takes some 20 nanoseconds more.)
     ///
     /// What keys owe they go on owing, in units: of 3 units used out of 16, 3 are used after the rate is raised a
     /// hundredfold, and come back at the new rate at once. If the new quota allows less than a key owes, the key pays off

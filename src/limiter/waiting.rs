@@ -35,7 +35,9 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     ///
     /// With several quotas its time is the latest of all; see [`Reservation::wait`]. What does not fit into a window waits
     /// for the next, and what is left in the window goes unused. A [`block`](Self::block) does not touch places that are
-    /// booked, but lets nobody go who [`wait`](Self::wait)s; [`reset`](Self::reset) lets those who wait begin anew.
+    /// booked, but lets nobody go who [`wait`](Self::wait)s; [`reset`](Self::reset) lets those who wait begin anew. Once a
+    /// [new quota](Self::set_quota) is lower than its cost, a place has lost its turn: it comes, behind all others, when there
+    /// is room for it again.
     ///
     /// # Errors
     ///
@@ -93,7 +95,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Limiter<K, C, S> {
     ///
     /// # Errors
     ///
-    /// As [`reserve`](Self::reserve).
+    /// As [`reserve`](Self::reserve); also later, if what came meanwhile makes it so.
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};

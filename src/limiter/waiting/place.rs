@@ -49,8 +49,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Reservation<'_, K, C, S> {
     /// Gives the place back, whether its time has come or not, as if it had never been booked.
     ///
     /// Once its time has come, others may have charged the key after it; then what may have come back of it by itself is not
-    /// given back once more, and with [other quotas](crate::Builder::other_quotas) nothing is. Those behind it go no earlier
-    /// than now.
+    /// given back once more, and with [other quotas](crate::Builder::other_quotas), by which a key can be checked while some
+    /// wait for it, nothing is. Those behind it go no earlier than now.
     pub fn cancel(mut self) {
         self.place.give_up();
     }
