@@ -114,6 +114,12 @@ impl Decision {
         Self { delay: binding.delay.max(delay), ..binding }
     }
 
+    /// The same, to be held back for so many nanoseconds.
+    #[cfg(feature = "redis")]
+    pub(crate) fn delayed(self, delay: u64) -> Self {
+        Self { delay, ..self }
+    }
+
     /// The state that was decided on, after the decision.
     pub(crate) fn state(&self) -> u64 {
         self.state

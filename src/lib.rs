@@ -49,6 +49,7 @@
 //! * `tokio`: `Limiter::until_ready`, waiting as a future.
 //! * `net`: `AccessList`, lists of networks that are let in or shut out before a limiter is asked.
 //! * `tower`: `http`, limits on HTTP requests as a layer; `metrics`: counters of what they decide.
+//! * `redis`: `redis::RedisLimiter`, the same limit for many servers; `redis-tls`: that through TLS.
 //! * `cli`: the command `tollgate`.
 #![warn(missing_docs)]
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -77,6 +78,8 @@ mod ledger;
 mod limiter;
 mod published;
 mod quota;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod sync;
 mod table;
 mod terms;

@@ -12,7 +12,7 @@ part() {
 
 # The servers, browser and load generator that tests put in front of ours.
 missing=()
-for pair in wrk:wrk nginx:nginx-light chromium:chromium; do
+for pair in wrk:wrk nginx:nginx-light chromium:chromium redis-server:redis-server; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || [ -x "/usr/sbin/${pair%%:*}" ] || missing+=("${pair##*:}")
 done
 if [ ${#missing[@]} -gt 0 ]; then
@@ -30,6 +30,7 @@ part 'format' cargo fmt --check
 part 'lints' cargo clippy --locked --all-targets --all-features -- -D warnings
 part 'lints of the library alone' cargo clippy --locked --lib -- -D warnings
 part 'lints of the layer alone' cargo clippy --locked --lib --features tower -- -D warnings
+part 'lints of shared limits alone' cargo clippy --locked --lib --features redis -- -D warnings
 part 'lints without std' cargo clippy --locked --lib --no-default-features -- -D warnings
 part 'builds without std' cargo build --locked --manifest-path tests/no_std/Cargo.toml --target-dir target/no_std
 part 'tests of the library alone' cargo test --locked
