@@ -33,6 +33,8 @@
 //!   second at most, keys hashed). With the feature `metrics`, `tollgate_decisions_total` counts by `policy` and `decision`
 //!   (`allowed`, `refused`, `would_refuse`).
 //!
+//! With the feature `redis`, a `SharedRateLimitLayer` also asks limits that many servers share.
+//!
 //! A request whose client goes away before there is an answer has cost what it was charged. The
 //! [delay](crate::Decision::delay) of a leaky bucket is not waited for: the layer admits or refuses.
 
@@ -47,6 +49,10 @@ mod layer;
 mod policy;
 mod refusal;
 mod ruling;
+#[cfg(feature = "redis")]
+mod shared;
+#[cfg(feature = "redis")]
+mod shared_layer;
 mod watch;
 
 pub use address::{ClientAddr, ClientHeader};
@@ -55,5 +61,11 @@ pub use fields::{Draft, HeaderFields, Reset};
 pub use gate::Gate;
 pub use key::{Extract, Key, KeyBy};
 pub use layer::{RateLimit, RateLimitBuilder, RateLimitLayer, ResponseFuture};
-pub use policy::Policy;
+pub use policy::{InProcess, Policy};
 pub use refusal::{Answer, Refusal};
+#[cfg(feature = "redis")]
+pub use {
+    policy::Shared,
+    shared::AsyncGate,
+    shared_layer::{SharedRateLimit, SharedRateLimitLayer},
+};

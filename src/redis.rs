@@ -113,6 +113,8 @@ pub enum Source {
     Leased,
     /// [`WhenDown`], as Redis did not.
     WhenDown,
+    /// A limiter in this process, which asks nobody.
+    Here,
 }
 
 /// What a [`RedisLimiter`] answers.
@@ -125,8 +127,8 @@ pub struct SharedDecision {
 }
 
 impl SharedDecision {
-    /// Of one quota alone, or with what is known of each.
-    fn new(decision: Decision, each: Vec<Decision>, source: Source) -> Self {
+    /// With what is known of each quota.
+    pub(crate) fn new(decision: Decision, each: Vec<Decision>, source: Source) -> Self {
         Self { decision, each, source }
     }
 

@@ -9,6 +9,9 @@ mod decisions;
 mod faults;
 #[path = "redis/fleet.rs"]
 mod fleet;
+#[cfg(feature = "tower")]
+#[path = "redis/layer.rs"]
+mod layer;
 #[path = "redis/process.rs"]
 mod process;
 #[path = "redis/proxy.rs"]

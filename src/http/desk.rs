@@ -10,7 +10,7 @@ use super::address::ClientAddr;
 use super::body::Meter;
 use super::fields::{Fields, HeaderFields, Standing, Told, put_refusal};
 use super::gate::Account;
-use super::policy::{Matches, Policy};
+use super::policy::{Asks, Matches, Policy};
 use super::refusal::{Answer, Refusal, plain};
 use super::ruling::{Few, Node, Ruling};
 use super::watch::{Count, Counters, Watch};
@@ -30,10 +30,16 @@ pub(super) struct Desk {
 
 /// A policy, with its quotas as clients are told of them.
 struct NamedPolicy {
-    policy: Policy,
+    policy: Policy<Asks>,
     quotas: Vec<Told>,
     counters: Counters,
 }
+
+/// A limit that was asked beforehand, with the place of its policy.
+#[cfg(feature = "redis")]
+type BeforeHand = (usize, super::shared::Asked);
+#[cfg(not(feature = "redis"))]
+type BeforeHand = ();
 
 /// What is to be done with a request.
 pub(super) enum Outcome {
@@ -67,7 +73,7 @@ pub(super) struct Kept {
 }
 
 impl Desk {
-    pub(super) fn add(&mut self, policy: Policy) {
+    pub(super) fn add(&mut self, policy: Policy<Asks>) {
         let mut quotas = policy.quotas();
         let taken: Vec<&str> = self.policies.iter().flat_map(|named| &named.quotas).map(|told| &*told.name).collect();
         for (name, _) in &mut quotas {
@@ -82,31 +88,78 @@ impl Desk {
     }
 
     pub(super) fn decide(&self, request: &Parts) -> Outcome {
+        self.let_in(request).unwrap_or_else(|| self.ask(request, &[]))
+    }
+
+    /// The same, where some limits have to be asked elsewhere. Those are asked first; one that comes after a refusal is not
+    /// asked any more.
+    #[cfg(feature = "redis")]
+    pub(super) async fn decide_shared(&self, request: &Parts) -> Outcome {
+        if let Some(outcome) = self.let_in(request) {
+            return outcome;
+        }
+        let mut asked = Vec::new();
+        for (place, NamedPolicy { policy, .. }) in self.policies.iter().enumerate() {
+            if let Asks::Elsewhere(elsewhere) = &policy.limiter
+                && policy.matches(request)
+            {
+                let answer = elsewhere.0.ask(request, policy.cost_of(request)).await;
+                let is_over = answer.is_refused() && !policy.is_dry_run;
+                asked.push((place, answer));
+                if is_over {
+                    break;
+                }
+            }
+        }
+        self.ask(request, &asked)
+    }
+
+    /// What is done with a request whatever the limits say, if anything.
+    fn let_in(&self, request: &Parts) -> Option<Outcome> {
         if self.exempt.iter().any(|matches| matches(request)) {
-            return Outcome::Pass(Stamp::default());
+            return Some(Outcome::Pass(Stamp::default()));
         }
         if let Some((list, client)) = &self.access
             && let Some(address) = client.find(request)
         {
             match list.look(address) {
-                Access::Allowed => return Outcome::Pass(Stamp::default()),
-                Access::Denied => return Outcome::Answer(forbidden(request)),
+                Access::Allowed => return Some(Outcome::Pass(Stamp::default())),
+                Access::Denied => return Some(Outcome::Answer(forbidden(request))),
                 Access::Limited => (),
             }
         }
+        None
+    }
+
+    /// Decides by all policies that are for a request, some of which may have been asked beforehand.
+    fn ask(&self, request: &Parts, asked: &[BeforeHand]) -> Outcome {
         let mut places = (0..self.policies.len()).filter(|&place| self.policies[place].policy.matches(request));
         match (places.next(), places.next()) {
             (None, _) => Outcome::Pass(Stamp::default()),
-            (Some(only), None) => self.ask_one(only, request),
-            (Some(first), Some(_)) => self.ask_all(first, request, None),
+            (Some(only), None) => self.ask_one(only, request, asked),
+            (Some(first), Some(_)) => self.ask_all(first, request, asked, None),
         }
     }
 
+    /// Finds the key of a request; false if the policy has to be asked beforehand, and has not been.
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "nothing is asked beforehand"))]
+    fn open(&self, place: usize, request: &Parts, asked: &[BeforeHand], then: &mut dyn FnMut(&dyn Account)) -> bool {
+        match &self.policies[place].policy.limiter {
+            Asks::Here(here) => here.0.open(request, then),
+            #[cfg(feature = "redis")]
+            Asks::Elsewhere(_) => match asked.iter().find(|(other, _)| *other == place) {
+                Some((_, account)) => then(account),
+                None => return false,
+            },
+        }
+        true
+    }
+
     /// Decides by a single policy: as by several, without what those need.
-    fn ask_one(&self, place: usize, request: &Parts) -> Outcome {
+    fn ask_one(&self, place: usize, request: &Parts, asked: &[BeforeHand]) -> Outcome {
         let NamedPolicy { policy, quotas, .. } = &self.policies[place];
         let mut outcome = Outcome::Pass(Stamp::default());
-        policy.accounts.open(request, &mut |account| {
+        self.open(place, request, asked, &mut |account| {
             let cost = policy.cost_of(request);
             let decided = account.check(cost);
             if let (Ok(decision), [told]) = (&decided, quotas.as_slice())
@@ -135,20 +188,21 @@ impl Desk {
     }
 
     /// Finds the policies from the place `from` on that are for a request, and decides when there are no more.
-    fn ask_all(&self, from: usize, request: &Parts, before: Option<&Node<'_>>) -> Outcome {
+    fn ask_all(&self, from: usize, request: &Parts, asked: &[BeforeHand], before: Option<&Node<'_>>) -> Outcome {
         let mut policies = self.policies.iter().enumerate().skip(from);
         let Some((place, NamedPolicy { policy, .. })) = policies.find(|(_, named)| named.policy.matches(request))
         else {
             return self.conclude(request, before);
         };
         let mut outcome = Outcome::Pass(Stamp::default());
-        policy.accounts.open(request, &mut |account| {
+        let is_open = self.open(place, request, asked, &mut |account| {
             account.with(&mut |limit| {
                 let node = Node { place, account, limit, cost: policy.cost_of(request), before };
-                outcome = self.ask_all(place + 1, request, Some(&node));
+                outcome = self.ask_all(place + 1, request, asked, Some(&node));
             });
         });
-        outcome
+        // It comes after one that refuses.
+        if is_open { outcome } else { self.ask_all(place + 1, request, asked, before) }
     }
 
     fn conclude(&self, request: &Parts, last: Option<&Node<'_>>) -> Outcome {
@@ -185,7 +239,7 @@ impl Desk {
     }
 
     /// What the answer is to carry if a single quota was asked.
-    fn stamp_of_one(&self, policy: &Policy, account: &dyn Account, told: &Told, decision: Decision) -> Stamp {
+    fn stamp_of_one(&self, policy: &Policy<Asks>, account: &dyn Account, told: &Told, decision: Decision) -> Stamp {
         match account.quota(0) {
             Some(quota) if self.fields.is_any() && !policy.is_hidden => {
                 let key = self.fields.partition_key.then(|| account.alias());
@@ -221,7 +275,8 @@ impl Desk {
         }
         let key = self.fields.partition_key.then(|| account.alias());
         let stand = |(index, (decision, told)): (usize, (Decision, &'a Told))| {
-            Some(Standing { told, quota: account.quota(index)?, decision, key })
+            let quota = account.quota(index).filter(|_| account.knows(index))?;
+            Some(Standing { told, quota, decision, key })
         };
         peek_all(&[limit]).zip(quotas).enumerate().filter_map(stand).collect()
     }

@@ -143,6 +143,10 @@ pub(super) trait Account: Send {
     fn charge(&self, units: u64);
     fn refund(&self, units: u64);
     fn quota(&self, index: usize) -> Option<Quota>;
+    /// Whether it is known how that stands.
+    fn knows(&self, _index: usize) -> bool {
+        true
+    }
     /// What the key is called where it is told to anybody.
     fn alias(&self) -> u64;
     /// The same, to be kept for as long as one likes.

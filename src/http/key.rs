@@ -34,7 +34,14 @@ pub struct Key([u64; 2]);
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({:016x}{:016x})", self.0[0], self.0[1])
+        write!(f, "Key({self})")
+    }
+}
+
+/// 32 hexadecimal digits.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{:016x}", self.0[0], self.0[1])
     }
 }
 

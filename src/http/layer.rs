@@ -75,7 +75,7 @@ impl RateLimitBuilder {
     /// Limits by this, too. A request is admitted by all policies that are for it, or charged to none; those on
     /// [trial](Policy::dry_run) have no say.
     pub fn policy(mut self, policy: Policy) -> Self {
-        self.desk.add(policy);
+        self.desk.add(policy.erased());
         self
     }
 
@@ -120,6 +120,19 @@ impl RateLimitBuilder {
     #[must_use]
     pub fn build(self) -> RateLimitLayer {
         RateLimitLayer { desk: Arc::new(self.desk) }
+    }
+
+    /// A layer that limits by these as well, which it may have to ask elsewhere.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn build_shared(
+        mut self,
+        policies: impl IntoIterator<Item = Policy<super::Shared>>,
+    ) -> super::SharedRateLimitLayer {
+        for policy in policies {
+            self.desk.add(policy.erased());
+        }
+        super::SharedRateLimitLayer { desk: Arc::new(self.desk) }
     }
 }
 

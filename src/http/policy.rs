@@ -8,6 +8,8 @@ use http::{Method, response};
 
 use super::gate::{Accounts, Gate, Keyed};
 use super::key::Extract;
+#[cfg(feature = "redis")]
+use super::shared::{SharedAccounts, SharedKeyed};
 use crate::quota::Quota;
 
 pub(super) type Matches = dyn Fn(&Parts) -> bool + Send + Sync;
@@ -34,8 +36,8 @@ type Settle = dyn Fn(&response::Parts, u64) -> u64 + Send + Sync;
 /// # Ok::<(), tollgate::BuildError>(())
 /// ```
 #[must_use = "a policy does nothing without a layer"]
-pub struct Policy {
-    pub(super) accounts: Box<dyn Accounts>,
+pub struct Policy<L = InProcess> {
+    pub(super) limiter: L,
     names: Vec<String>,
     matches: Vec<Box<Matches>>,
     cost: Option<Box<Cost>>,
@@ -43,6 +45,43 @@ pub struct Policy {
     pub(super) bytes_per_unit: Option<u64>,
     pub(super) is_dry_run: bool,
     pub(super) is_hidden: bool,
+}
+
+/// Limiters in this process, of a [`Policy`].
+pub struct InProcess(pub(super) Box<dyn Accounts>);
+
+/// Limiters that are asked elsewhere, of a [`Policy`].
+#[cfg(feature = "redis")]
+pub struct Shared(pub(super) Box<dyn SharedAccounts>);
+
+/// What a layer asks.
+pub(super) enum Asks {
+    Here(InProcess),
+    #[cfg(feature = "redis")]
+    Elsewhere(Shared),
+}
+
+impl Asks {
+    fn quota(&self, index: usize) -> Option<Quota> {
+        match self {
+            Self::Here(here) => here.0.quota(index),
+            #[cfg(feature = "redis")]
+            Self::Elsewhere(elsewhere) => elsewhere.0.quota(index),
+        }
+    }
+}
+
+impl From<InProcess> for Asks {
+    fn from(here: InProcess) -> Self {
+        Self::Here(here)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<Shared> for Asks {
+    fn from(elsewhere: Shared) -> Self {
+        Self::Elsewhere(elsewhere)
+    }
 }
 
 impl Policy {
@@ -55,8 +94,30 @@ impl Policy {
         G: Gate<K>,
         E: Extract<K>,
     {
+        Self::of(InProcess(Box::new(Keyed::new(gate, extract))))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Policy<Shared> {
+    /// The same with a limiter that may have to ask elsewhere, for a [`SharedRateLimitLayer`](super::SharedRateLimitLayer).
+    ///
+    /// Keys are told to Redis by their text, so all servers have to make the same: those of [`KeyBy`](super::KeyBy) need a
+    /// common [secret](super::KeyBy::secret).
+    pub fn shared<K, G, E>(gate: G, extract: E) -> Self
+    where
+        K: std::hash::Hash + Clone + Send + Sync + 'static,
+        G: super::AsyncGate<K>,
+        E: Extract<K>,
+    {
+        Self::of(Shared(Box::new(SharedKeyed::new(gate, extract))))
+    }
+}
+
+impl<L> Policy<L> {
+    fn of(limiter: L) -> Self {
         Self {
-            accounts: Box::new(Keyed::new(gate, extract)),
+            limiter,
             names: Vec::new(),
             matches: Vec::new(),
             cost: None,
@@ -159,9 +220,20 @@ impl Policy {
         self.settle.is_some() || self.bytes_per_unit.is_some()
     }
 
+    /// The same, whichever limiters it has.
+    pub(super) fn erased(self) -> Policy<Asks>
+    where
+        Asks: From<L>,
+    {
+        let Self { limiter, names, matches, cost, settle, bytes_per_unit, is_dry_run, is_hidden } = self;
+        Policy { limiter: limiter.into(), names, matches, cost, settle, bytes_per_unit, is_dry_run, is_hidden }
+    }
+}
+
+impl Policy<Asks> {
     /// Its quotas, with their names.
     pub(super) fn quotas(&self) -> Vec<(String, Quota)> {
-        let quotas = (0..).map_while(|index| self.accounts.quota(index)).collect::<Vec<_>>();
+        let quotas = (0..).map_while(|index| self.limiter.quota(index)).collect::<Vec<_>>();
         let is_one = quotas.len() == 1;
         let name = |(index, quota): (usize, Quota)| {
             let given = self.names.get(index).cloned();
@@ -171,11 +243,10 @@ impl Policy {
     }
 }
 
-impl fmt::Debug for Policy {
+impl<L> fmt::Debug for Policy<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quotas = self.quotas().into_iter().map(|(name, quota)| (name, quota.to_string()));
         f.debug_struct("Policy")
-            .field("quotas", &quotas.collect::<Vec<_>>())
+            .field("names", &self.names)
             .field("is_dry_run", &self.is_dry_run)
             .finish_non_exhaustive()
     }
