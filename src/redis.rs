@@ -254,6 +254,13 @@ impl RedisLimiter {
 
 impl Inner {
     async fn check(&self, tag: &Tag, cost: u64) -> SharedDecision {
+        let answer = self.decide(tag, cost).await;
+        let counters = &self.link.counters;
+        count(if answer.is_allowed() { &counters.allowed } else { &counters.refused });
+        answer
+    }
+
+    async fn decide(&self, tag: &Tag, cost: u64) -> SharedDecision {
         let (id, sent) = (self.hasher.hash_one(tag.as_str()), self.clock.now());
         let counters = &self.link.counters;
         if let Some(refusal) = self.memory.as_ref().and_then(|memory| memory.recall(id, cost, sent, self.link.terms()))

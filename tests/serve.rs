@@ -1,4 +1,4 @@
-//! `tollgate serve` as a process: under load, behind a proxy, in a browser. Needs `wrk`, `nginx` and `chromium`, which
+//! `tollgate serve` as a process: under load, behind a proxy, in a browser. Needs `wrk`, `nginx`, `chromium` and `redis-server`, which
 //! `tests/all.sh` installs.
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -13,3 +13,8 @@ mod options;
 mod process;
 #[path = "serve/proxy.rs"]
 mod proxy;
+#[path = "redis/process.rs"]
+#[allow(dead_code, clippy::expect_used)]
+mod redis_process;
+#[path = "serve/shared.rs"]
+mod shared;

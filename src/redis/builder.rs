@@ -97,7 +97,7 @@ impl RedisBuilder {
     }
 
     /// Builds it on one Redis server, whose address is a URL: `redis://[user:password@]host[:port][/db]`, with `rediss://` for TLS
-    /// (feature `redis-tls`), or `unix:///path`. With `?protocol=resp3` it speaks RESP3.
+    /// (feature `redis-tls`, by the certificates that the system trusts), or `unix:///path`. With `?protocol=resp3` it speaks RESP3.
     ///
     /// No connection is made before the first check (or [`ready`](RedisLimiter::ready)), so Redis may be down.
     ///
@@ -123,10 +123,25 @@ impl RedisBuilder {
         self.on(Server::Cluster(Box::new(client)))
     }
 
+    /// Where nobody has chosen who does the cryptography of TLS, ring does; without anybody there would be a panic.
+    #[cfg(feature = "redis-tls")]
+    #[expect(
+        deprecated,
+        reason = "its successor needs more to be built than a server may want; it can be chosen instead"
+    )]
+    fn choose_provider() {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // An error is that somebody else was faster.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+    }
+
     fn on(self, server: Server) -> Result<RedisLimiter, RedisBuildError> {
         if self.capacity == 0 {
             return Err(BuildError::ZeroCapacity.into());
         }
+        #[cfg(feature = "redis-tls")]
+        Self::choose_provider();
         let terms: Box<[Terms]> = self.quotas.iter().map(Terms::new).collect::<Result<_, _>>()?;
         if let (Some(_), Some(quota)) = (self.lease, self.quotas.iter().find(|quota| queues(quota))) {
             return Err(RedisBuildError::LeaseOfQueue { quota: *quota });

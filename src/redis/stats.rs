@@ -6,6 +6,10 @@ use crate::sync::{Counter, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisStats {
+    /// Checks that were admitted.
+    pub allowed: u64,
+    /// Checks that were refused.
+    pub refused: u64,
     /// Commands sent to Redis, probes included.
     pub round_trips: u64,
     /// Checks that Redis decided.
@@ -28,6 +32,8 @@ pub struct RedisStats {
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    pub(super) allowed: Counter,
+    pub(super) refused: Counter,
     pub(super) round_trips: Counter,
     pub(super) shared: Counter,
     pub(super) remembered: Counter,
@@ -47,6 +53,8 @@ impl Counters {
     pub(super) fn stats(&self) -> RedisStats {
         let read = |counter: &Counter| counter.load(Ordering::Relaxed);
         RedisStats {
+            allowed: read(&self.allowed),
+            refused: read(&self.refused),
             round_trips: read(&self.round_trips),
             shared: read(&self.shared),
             remembered: read(&self.remembered),

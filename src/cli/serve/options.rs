@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use tollgate::AccessList;
 use tollgate::http::{Answer, ClientAddr, ClientHeader, Draft, HeaderFields, Reset};
+use tollgate::redis::WhenDown;
 
 use super::QUOTA_HELP;
 
@@ -25,6 +26,18 @@ pub struct Args {
     /// For how many clients there is room; 24 bytes each, for each quota
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub capacity: usize,
+
+    /// Share the limits with other servers through this Redis server: redis://[user:password@]host[:port][/db], or rediss:// with TLS
+    #[arg(long, value_name = "URL")]
+    pub redis: Option<String>,
+
+    /// What decides when Redis is slow or gone
+    #[arg(long, value_enum, default_value_t, requires = "redis")]
+    redis_down: RedisDown,
+
+    /// Among how many servers --redis-down=local shares out the quotas
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "redis")]
+    redis_servers: u32,
 
     /// A network of proxies that are trusted to say whom they forward for; may be given more than once
     #[arg(long, value_name = "NETWORK", conflicts_with = "trust_hops")]
@@ -85,6 +98,17 @@ enum Family {
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum RedisDown {
+    /// Everything is admitted
+    #[default]
+    Open,
+    /// Everything is refused
+    Closed,
+    /// This server decides by its share of the quotas
+    Local,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum ResetBy {
     /// Seconds from now on
     #[default]
@@ -118,6 +142,15 @@ impl Args {
             None => peer.behind(self.trust.iter().copied()),
         }
         .header(header))
+    }
+
+    /// What decides when Redis does not.
+    pub fn when_down(&self) -> WhenDown {
+        match self.redis_down {
+            RedisDown::Open => WhenDown::Open,
+            RedisDown::Closed => WhenDown::Closed,
+            RedisDown::Local => WhenDown::Local { servers: self.redis_servers },
+        }
     }
 
     /// Who is let in or shut out.
