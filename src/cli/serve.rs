@@ -81,7 +81,7 @@ async fn serve(args: &Args, server: Arc<Server>) -> anyhow::Result<()> {
     complain(format_args!("listening on http://{}", listener.local_addr()?));
     tokio::spawn(keep_history(Arc::clone(&server)));
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    let app = router(args, server)?.into_make_service_with_connect_info::<SocketAddr>();
+    let app = router(args, &server)?.into_make_service_with_connect_info::<SocketAddr>();
     let given_up = async {
         stopped().await;
         tokio::time::sleep(GRACE).await;
@@ -94,7 +94,7 @@ async fn serve(args: &Args, server: Arc<Server>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn router(args: &Args, server: Arc<Server>) -> anyhow::Result<Router> {
+fn router(args: &Args, server: &Arc<Server>) -> anyhow::Result<Router> {
     let client = args.client(ClientAddr::peer(|ConnectInfo(peer): &ConnectInfo<SocketAddr>| peer.ip()))?;
     let builder = RateLimitLayer::builder()
         .headers(args.fields())
@@ -107,7 +107,7 @@ fn router(args: &Args, server: Arc<Server>) -> anyhow::Result<Router> {
         .route("/metrics", get(async |State(server): State<Arc<Server>>| server.metrics()))
         .route("/healthz", get(async || "ok\n"))
         .fallback(async || "admitted\n")
-        .with_state(Arc::clone(&server));
+        .with_state(Arc::clone(server));
     Ok(match &server.limits {
         _ if args.no_limit => app,
         Limits::Here { limiter, .. } => {

@@ -279,7 +279,7 @@ impl Account for Asked {
 
 impl sealed::Parts for Asked {
     fn parts(&self) -> usize {
-        (0..).take_while(|&index| self.owner.quota(index).is_some()).count()
+        (0..usize::MAX).take_while(|&index| self.owner.quota(index).is_some()).count()
     }
 
     fn most(&self, part: usize) -> u64 {

@@ -106,7 +106,7 @@ impl RedisBuilder {
     /// A [`RedisBuildError`] if a quota, the prefix or the address is impossible, or there is no memory for the capacity.
     pub fn build(self, url: &str) -> Result<RedisLimiter, RedisBuildError> {
         let client = Client::open(url).map_err(RedisBuildError::address)?;
-        self.on(Server::Single(client))
+        self.on(Server::Single(Box::new(client)))
     }
 
     /// Builds it on a Redis cluster, some of whose nodes have these addresses.

@@ -53,7 +53,7 @@ pub enum RedisState {
 
 /// Where Redis is.
 pub(super) enum Server {
-    Single(Client),
+    Single(Box<Client>),
     Cluster(Box<ClusterClient>),
 }
 
