@@ -22,9 +22,16 @@ impl Server {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        log.read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("tollgate: listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        // It may have something else to say first.
+        let mut before = String::new();
+        let url = loop {
+            let mut line = String::new();
+            assert!(log.read_line(&mut line).unwrap() > 0, "{before}");
+            match line.trim().strip_prefix("tollgate: listening on ") {
+                Some(url) => break url.to_owned(),
+                None => before.push_str(&line),
+            }
+        };
         Self { child, url, log }
     }
 

@@ -38,5 +38,9 @@ async fn servers_share_a_limit_until_redis_is_gone() {
         };
         servers.iter().all(is_closed)
     });
-    assert_eq!((status(&servers[0]).await, status(&servers[1]).await), (200, 429), "one remembers, one asks");
+    let mut statuses = Vec::new();
+    for place in 0..5 {
+        statuses.push(status(&servers[place % 2]).await);
+    }
+    assert_eq!(statuses, [200, 200, 200, 429, 429], "it came back empty");
 }
