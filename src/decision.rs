@@ -120,6 +120,14 @@ impl Decision {
         Self { delay, ..self }
     }
 
+    /// The same refusal, with a wait of at least so many nanoseconds.
+    #[cfg(feature = "redis")]
+    pub(crate) fn no_sooner(self, wait: u64) -> Self {
+        let Basis::Numbers(numbers) = self.basis else { return self };
+        let (retry_after, reset_after) = (numbers.retry_after.max(wait), numbers.reset_after.max(wait));
+        Self { basis: Basis::Numbers(Numbers { retry_after, reset_after, ..numbers }), ..self }
+    }
+
     /// The state that was decided on, after the decision.
     pub(crate) fn state(&self) -> u64 {
         self.state

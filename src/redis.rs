@@ -287,12 +287,14 @@ impl Inner {
         let Some(reply) = self.run(tag, Deed::Take, costs).await else { return self.alone(tag, cost, true) };
         count(&self.link.counters.shared);
         let taken = reply.admitted.and_then(|place| costs.get(place)).copied();
+        let pause = asking.as_ref().map_or(0, Asking::pause);
         if let (Some(asking), Some(0)) = (asking, reply.admitted) {
             asking.fill(costs[0] - cost, self.window_end(&reply));
         }
         let verdict = if taken.is_some() { Verdict::Allowed } else { Verdict::Refused };
-        let answer = self.shared(&reply, cost, verdict);
+        let mut answer = self.shared(&reply, cost, verdict);
         if let (Some(memory), None) = (&self.memory, taken) {
+            answer.decision = answer.decision.no_sooner(pause);
             memory.note(id, cost, sent, &answer.decision);
         }
         answer

@@ -41,6 +41,7 @@ part 'latency bench runs' cargo bench --locked --profile release --all-features 
 part 'algorithms bench runs' cargo bench --locked --profile release --all-features --bench algorithms -- --test
 part 'layer bench runs' cargo bench --locked --profile release --all-features --bench layer -- --test
 part 'accuracy bench runs' cargo bench --locked --profile release --all-features --bench accuracy -- --test
+part 'fleet bench runs' cargo bench --locked --profile release --all-features --bench fleet -- --test
 part 'instructions are within their limits' bash tests/instructions.sh
 part 'loom' env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target-loom \
     cargo test --locked --release --lib -- loom_tests

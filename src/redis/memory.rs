@@ -39,7 +39,7 @@ struct Entry {
 
 #[derive(Clone, Copy)]
 enum Deed {
-    /// Puts this in place of what is there.
+    /// Puts this in place of what is over earlier.
     Put(u64, u64),
     /// Counts one more, and keeps it until then.
     Count(u64),
@@ -56,6 +56,7 @@ impl Entry {
 impl Rule for Entry {
     fn charge(&self, state: u64) -> Option<u64> {
         Some(match self.deed {
+            Deed::Put(until, _) if until < state >> self.bits => return None,
             Deed::Put(until, rest) => self.state(until, rest),
             Deed::Count(until) => self.state(until.max(state >> self.bits), state + 1),
         })

@@ -18,6 +18,11 @@ use crate::table::{ExactSet, Outcome, Rule, Table};
 /// * **Under-admission**: at most `n * (m - 1)` units in each `t`: those that lie with servers who do not need them while
 ///   others are refused.
 ///
+/// A server that gets nothing asks again after `t` divided by the size of the slice that it had wanted, and refuses until
+/// then; else each refused check of a fleet would be a trip where units come back fast. So at most for `t` nobody may be
+/// there to take what comes back, which is lost if it is more than the burst: let `t` be no longer than the burst takes to
+/// come back. (No pause if refusals are not [remembered](super::RedisBuilder::remember).)
+///
 /// ```
 /// use std::time::Duration;
 /// use tollgate::redis::Lease;
@@ -213,6 +218,11 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// For how many nanoseconds Redis is not asked again if there is nothing: the longer, the less there was before.
+    pub(super) fn pause(&self) -> u64 {
+        self.purse.nanos() / self.units
+    }
+
     /// So many units have come, which may be spent for as long as slices last, and no longer than `most` nanoseconds.
     pub(super) fn fill(mut self, units: u64, most: u64) {
         let until = self.now.saturating_add(self.purse.nanos().min(most));
