@@ -120,10 +120,11 @@ impl Decision {
         Self { delay, ..self }
     }
 
-    /// The same refusal, with a wait of at least so many nanoseconds.
+    /// The same refusal, with a wait of at least this.
     #[cfg(feature = "redis")]
-    pub(crate) fn no_sooner(self, wait: u64) -> Self {
+    pub(crate) fn no_sooner(self, wait: Duration) -> Self {
         let Basis::Numbers(numbers) = self.basis else { return self };
+        let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         let (retry_after, reset_after) = (numbers.retry_after.max(wait), numbers.reset_after.max(wait));
         Self { basis: Basis::Numbers(Numbers { retry_after, reset_after, ..numbers }), ..self }
     }

@@ -57,9 +57,12 @@ mod stats;
 mod terms;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 
 use ahash::RandomState;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::decision::{Decision, Numbers, Verdict};
@@ -79,6 +82,9 @@ use memory::Memory;
 use purse::{Asking, Purse};
 use script::{Deed, Reply};
 use stats::count;
+
+/// So often a check waits for a slice that another asks for, before it asks by itself.
+const MOST_WAITS: usize = 3;
 
 /// Quotas of many clients that many servers share. See the [module](self).
 ///
@@ -195,7 +201,7 @@ impl RedisLimiter {
     pub async fn charge(&self, client: impl fmt::Display, units: u64) -> bool {
         let tag = Tag::new(&client);
         self.inner.fallback.charge(&tag, units);
-        units == 0 || self.inner.run(&tag, Deed::Charge, &[units]).await.is_some()
+        units == 0 || self.inner.does(&tag, Deed::Charge, units).await
     }
 
     /// Gives `units` back to `client`, never above full; windows and logs as [`Limiter::refund`](crate::Limiter::refund). False if
@@ -204,7 +210,7 @@ impl RedisLimiter {
         let tag = Tag::new(&client);
         self.inner.fallback.refund(&tag, units);
         self.inner.forget(&tag);
-        units == 0 || self.inner.run(&tag, Deed::Refund, &[units]).await.is_some()
+        units == 0 || self.inner.does(&tag, Deed::Refund, units).await
     }
 
     /// Forgets all that `client` has used. Other servers that remember a refusal notice it when that is over. False if Redis did
@@ -213,7 +219,7 @@ impl RedisLimiter {
         let tag = Tag::new(&client);
         self.inner.fallback.reset(&tag);
         self.inner.forget(&tag);
-        self.inner.run(&tag, Deed::Forget, &[1]).await.is_some()
+        self.inner.does(&tag, Deed::Forget, 1).await
     }
 
     /// Completes when Redis is there: to warm up before the first request, whose check has no time to connect. Waits for ever
@@ -261,56 +267,99 @@ impl Inner {
     }
 
     async fn decide(&self, tag: &Tag, cost: u64) -> SharedDecision {
-        let (id, sent) = (self.hasher.hash_one(tag.as_str()), self.clock.now());
-        let counters = &self.link.counters;
-        if let Some(refusal) = self.memory.as_ref().and_then(|memory| memory.recall(id, cost, sent, self.link.terms()))
-        {
-            count(&counters.remembered);
-            return SharedDecision::new(refusal, vec![refusal], Source::Remembered);
+        let (id, deadline) = (self.hasher.hash_one(tag.as_str()), self.link.deadline());
+        for _ in 0..MOST_WAITS {
+            let sent = self.clock.now();
+            if let Some(answer) = self.recall(id, cost, sent) {
+                return answer;
+            }
+            let Some(purse) = &self.purse else { break };
+            if let Some(answer) = self.spend(purse, id, cost, sent) {
+                return answer;
+            }
+            // From here on it hears the bell.
+            let mut answered = pin!(purse.bell(id).notified());
+            answered.as_mut().enable();
+            if let Some(asking) = purse.ask(id, sent) {
+                return self.take(tag, id, cost, Some(asking), deadline).await;
+            }
+            // There is nowhere to wait outside of tokio.
+            if Handle::try_current().is_err() || timeout_at(deadline, answered).await.is_err() {
+                return self.alone(tag, cost, true);
+            }
         }
-        let Some(purse) = &self.purse else { return self.take(tag, id, &[cost], sent, None).await };
-        if let Some(left) = purse.spend(id, cost, sent) {
-            count(&counters.leased);
-            let decision = self.leased(left, cost);
-            return SharedDecision::new(decision, vec![decision], Source::Leased);
-        }
-        let asking = purse.ask(id, sent);
-        match asking.as_ref().map(|asking| asking.units).filter(|&units| units > cost) {
-            Some(units) => self.take(tag, id, &[units, cost], sent, asking).await,
-            None => self.take(tag, id, &[cost], sent, asking).await,
-        }
+        self.take(tag, id, cost, None, deadline).await
     }
 
-    /// Takes the first of the costs that Redis admits, the last of which is that of the request.
-    async fn take(&self, tag: &Tag, id: u64, costs: &[u64], sent: u64, asking: Option<Asking<'_>>) -> SharedDecision {
-        let cost = costs.last().copied().unwrap_or(1);
-        let Some(reply) = self.run(tag, Deed::Take, costs).await else { return self.alone(tag, cost, true) };
+    /// The refusal that is remembered.
+    fn recall(&self, id: u64, cost: u64, now: u64) -> Option<SharedDecision> {
+        let refusal = self.memory.as_ref()?.recall(id, cost, now, self.link.terms())?;
+        count(&self.link.counters.remembered);
+        Some(SharedDecision::new(refusal, vec![refusal], Source::Remembered))
+    }
+
+    /// Admitted out of the slice that is there.
+    fn spend(&self, purse: &Purse, id: u64, cost: u64, now: u64) -> Option<SharedDecision> {
+        let decision = self.leased(purse.spend(id, cost, now)?, cost);
+        count(&self.link.counters.leased);
+        Some(SharedDecision::new(decision, vec![decision], Source::Leased))
+    }
+
+    /// Asks Redis, for a slice too if that is ours to ask for.
+    async fn take(
+        &self,
+        tag: &Tag,
+        id: u64,
+        cost: u64,
+        asking: Option<Asking<'_>>,
+        deadline: Instant,
+    ) -> SharedDecision {
+        let sent = self.clock.now();
+        let costs = asking.as_ref().map_or_else(|| vec![cost], |asking| asking.costs(cost));
+        let Some(reply) = self.run(tag, Deed::Take, &costs, deadline).await else {
+            return self.alone(tag, cost, true);
+        };
         count(&self.link.counters.shared);
         let taken = reply.admitted.and_then(|place| costs.get(place)).copied();
-        let pause = asking.as_ref().map_or(0, Asking::pause);
-        if let (Some(asking), Some(0)) = (asking, reply.admitted) {
-            asking.fill(costs[0] - cost, self.window_end(&reply));
-        }
         let verdict = if taken.is_some() { Verdict::Allowed } else { Verdict::Refused };
         let mut answer = self.shared(&reply, cost, verdict);
-        if let (Some(memory), None) = (&self.memory, taken) {
-            answer.decision = answer.decision.no_sooner(pause);
-            memory.note(id, cost, sent, &answer.decision);
+        let mut wait = answer.decision.retry_after();
+        if let Some(asking) = asking {
+            match taken {
+                Some(units) if units > cost || costs.len() == 1 => {
+                    asking.fill(units, units - cost, self.window_end(&reply));
+                    return answer;
+                }
+                // There was enough for the request and no more, or not even that.
+                _ => wait = wait.max(asking.pause()),
+            }
+            if taken.is_none() {
+                answer.decision = answer.decision.no_sooner(wait);
+            }
+        }
+        if let Some(memory) = self.memory.as_ref().filter(|_| !wait.is_zero()) {
+            memory.note(id, cost, sent, wait, answer.decision.quota_index());
         }
         answer
     }
 
     async fn look(&self, tag: &Tag, cost: u64) -> SharedDecision {
-        let Some(reply) = self.run(tag, Deed::Peek, &[cost]).await else { return self.alone(tag, cost, false) };
+        let deadline = self.link.deadline();
+        let Some(reply) = self.run(tag, Deed::Peek, &[cost], deadline).await else { return self.alone(tag, cost, false) };
         count(&self.link.counters.shared);
         let verdict = if reply.admitted.is_some() { Verdict::Allowable } else { Verdict::Refused };
         self.shared(&reply, cost, verdict)
     }
 
     /// `None` if Redis has not answered.
-    async fn run(&self, tag: &Tag, deed: Deed, costs: &[u64]) -> Option<Reply> {
+    async fn run(&self, tag: &Tag, deed: Deed, costs: &[u64], deadline: Instant) -> Option<Reply> {
         let now = self.is_by_clock.then(|| self.clock.now() / 1_000);
-        self.link.run(tag, deed, now, costs).await.ok()
+        self.link.run(tag, deed, now, costs, deadline).await.ok()
+    }
+
+    /// False if Redis has not answered.
+    async fn does(&self, tag: &Tag, deed: Deed, units: u64) -> bool {
+        self.run(tag, deed, &[units], self.link.deadline()).await.is_some()
     }
 
     /// What the script's answer means. A quota that has room when another has not takes nothing, but refuses nothing either.

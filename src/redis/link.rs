@@ -152,6 +152,13 @@ impl Link {
         }
     }
 
+    /// That of a check that begins now.
+    pub(super) fn deadline(&self) -> Instant {
+        // Unless it is longer than the clock can tell: then, some hundred years.
+        let now = Instant::now();
+        now.checked_add(self.deadline).unwrap_or_else(|| now + Duration::from_secs(1 << 31))
+    }
+
     /// Has the script do something with the keys of a client, before the deadline.
     pub(super) async fn run(
         self: &Arc<Self>,
@@ -159,6 +166,7 @@ impl Link {
         deed: Deed,
         now: Option<u64>,
         costs: &[u64],
+        deadline: Instant,
     ) -> Result<Reply, Trouble> {
         // There is nowhere to wait outside of tokio.
         if Handle::try_current().is_err() {
@@ -168,7 +176,7 @@ impl Link {
         let mut round = breaker.stand.borrow().round;
         let keys: Vec<String> = self.keys.of(tag).collect();
         let call = Call { deed, now, costs, keys: &keys, terms: &self.terms };
-        let answer = timeout_at(Instant::now() + self.deadline, async {
+        let answer = timeout_at(deadline, async {
             let stand = self.connected(breaker).await?;
             round = stand.round;
             let connection = &mut stand.connection.ok_or(Trouble::Down)?;

@@ -1,5 +1,7 @@
 //! Refusals that are remembered, so that who goes on asking costs Redis nothing until there is something to give.
 
+use std::time::Duration;
+
 use crate::cell::STATE_BITS;
 use crate::decision::Decision;
 use crate::error::BuildError;
@@ -104,11 +106,11 @@ impl Memory {
         Some(terms.get(quota)?.refusal(wait, cost).of_quota(quota))
     }
 
-    /// Remembers a refusal that was asked for at the moment `sent`.
-    pub(super) fn note(&self, id: u64, cost: u64, sent: u64, decision: &Decision) {
-        let until = u128::from(sent) + decision.retry_after().as_nanos();
+    /// Remembers that requests are refused, by the quota of this number, for so long from the moment `sent`.
+    pub(super) fn note(&self, id: u64, cost: u64, sent: u64, wait: Duration, quota: usize) {
+        let until = u128::from(sent) + wait.as_nanos();
         let tick = u64::try_from(until / u128::from(TICK)).unwrap_or(u64::MAX);
-        let quota = decision.quota_index() as u64;
+        let quota = quota as u64;
         if tick < 1 << (STATE_BITS - QUOTA_BITS) && quota < 1 << QUOTA_BITS {
             self.latest.fetch_max(tick, Ordering::Relaxed);
             let entry = Entry { now: sent / TICK, bits: QUOTA_BITS, deed: Deed::Put(tick, quota) };

@@ -1,6 +1,9 @@
 //! Leases: slices of the budgets of clients, which were taken at once and are spent here.
 
+use std::iter;
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::cell::NEW;
 use crate::error::BuildError;
@@ -9,7 +12,9 @@ use crate::table::{ExactSet, Outcome, Rule, Table};
 /// How much of each client's budget a server may take at a time, to be spent without asking Redis again.
 ///
 /// The size of the slices follows the demand: it begins with one unit, doubles whenever a slice is spent before it
-/// lapses, and is halved whenever some of it lapses. What lapses is lost to the client, not given back.
+/// lapses, and is halved whenever some of it lapses. Of a budget that has less than that, as much is taken as there is. Only one
+/// check of a client asks for a slice at a time; others wait for what it brings. What lapses is lost to the client, not given
+/// back.
 ///
 /// With `n` servers and slices of at most `m` units that last for `t`:
 ///
@@ -18,7 +23,7 @@ use crate::table::{ExactSet, Outcome, Rule, Table};
 /// * **Under-admission**: at most `n * (m - 1)` units in each `t`: those that lie with servers who do not need them while
 ///   others are refused.
 ///
-/// A server that gets nothing asks again after `t` divided by the size of the slice that it had wanted, and refuses until
+/// A server that gets nothing to spend asks again after `t` divided by the size of the slice that it had wanted, and refuses until
 /// then; else each refused check of a fleet would be a trip where units come back fast. So at most for `t` nobody may be
 /// there to take what comes back, which is lost if it is more than the burst: let `t` be no longer than the burst takes to
 /// come back. (No pause if refusals are not [remembered](super::RedisBuilder::remember).)
@@ -61,6 +66,8 @@ impl Lease {
     }
 }
 
+const BELLS: u64 = 64;
+
 const LEFT_BITS: u32 = 20;
 const SIZE_BITS: u32 = 5;
 const UNTIL_SHIFT: u32 = LEFT_BITS + SIZE_BITS + 1;
@@ -102,6 +109,8 @@ impl Slice {
 #[derive(Debug)]
 pub(super) struct Purse {
     table: Table<ExactSet>,
+    /// Rung when somebody has asked for a slice: a client has that of its hash.
+    bells: Box<[Notify]>,
     lease: Lease,
     /// The clock's moment at which ticks begin.
     begin: u64,
@@ -112,8 +121,8 @@ enum Deed {
     Spend(u64),
     /// Begins to ask for a slice.
     Ask,
-    /// Ends that: with so much, which lasts until this tick.
-    Fill(u64, u64),
+    /// Ends that: with so much, which lasts until this tick, of a slice that is or was to be of 2^this units.
+    Fill(u64, u64, u32),
     /// Ends that, with nothing.
     GiveUp,
 }
@@ -145,9 +154,9 @@ impl Rule for Touch {
                 let left = if has_lapsed { 0 } else { slice.left };
                 Slice { until, left, is_asked_for: true, size }
             }
-            Deed::Fill(units, until) => {
+            Deed::Fill(units, until, size) => {
                 // What was left of the slice before, too little for a request, lapses now: it must not last longer.
-                Slice { until, left: units.min(self.most), is_asked_for: false, ..slice }
+                Slice { until, left: units.min(self.most), is_asked_for: false, size: slice.size.min(size) }
             }
             Deed::GiveUp => Slice { is_asked_for: false, size: slice.size.saturating_sub(1), ..slice },
             _ => return None,
@@ -170,7 +179,13 @@ impl Rule for Touch {
 
 impl Purse {
     pub(super) fn new(capacity: usize, lease: Lease, now: u64) -> Result<Self, BuildError> {
-        Ok(Self { table: Table::new(capacity, 1)?, lease, begin: now })
+        let bells = (0..BELLS).map(|_| Notify::new()).collect();
+        Ok(Self { table: Table::new(capacity, 1)?, bells, lease, begin: now })
+    }
+
+    /// Tells that an answer has come for somebody, who may be this client.
+    pub(super) fn bell(&self, id: u64) -> &Notify {
+        &self.bells[(id % BELLS) as usize]
     }
 
     /// Rounded down. The first is 1, so that a state of ours is never [`NEW`].
@@ -214,27 +229,36 @@ pub(super) struct Asking<'a> {
     now: u64,
     /// How large it is to be.
     pub(super) units: u64,
-    filled: Option<(u64, u64)>,
+    filled: Option<Deed>,
 }
 
 impl Asking<'_> {
-    /// For how many nanoseconds Redis is not asked again if there is nothing: the longer, the less there was before.
-    pub(super) fn pause(&self) -> u64 {
-        self.purse.nanos() / self.units
+    /// For how long Redis is not asked again if there is nothing: the longer, the less there was before.
+    pub(super) fn pause(&self) -> Duration {
+        Duration::from_nanos(self.purse.nanos() / self.units)
     }
 
-    /// So many units have come, which may be spent for as long as slices last, and no longer than `most` nanoseconds.
-    pub(super) fn fill(mut self, units: u64, most: u64) {
+    /// What to ask for, for a request of this cost, the best first: the slice, or as much of it as there is, or only the cost.
+    pub(super) fn costs(&self, cost: u64) -> Vec<u64> {
+        let parts = iter::successors(Some(self.units), |units| Some(units / 2));
+        parts.take_while(|&units| units > cost).chain([cost]).collect()
+    }
+
+    /// A slice of so many units has come, of which `left` may be spent for as long as slices last, and no longer than `most`
+    /// nanoseconds.
+    pub(super) fn fill(mut self, units: u64, left: u64, most: u64) {
         let until = self.now.saturating_add(self.purse.nanos().min(most));
-        self.filled = Some((units, self.purse.tick(until)));
+        let size = if units < self.units { units.max(1).ilog2() } else { u32::MAX };
+        self.filled = Some(Deed::Fill(left, self.purse.tick(until), size));
     }
 }
 
 /// Also if the check is given up.
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        let deed = self.filled.map_or(Deed::GiveUp, |(units, until)| Deed::Fill(units, until));
+        let deed = self.filled.unwrap_or(Deed::GiveUp);
         self.purse.table.amend(self.id, self.purse.touch(self.now, deed));
+        self.purse.bell(self.id).notify_waiters();
     }
 }
 
@@ -256,11 +280,11 @@ mod tests {
         for _ in 0..9 {
             let asking = purse.ask(1, 0).unwrap();
             sizes.push(asking.units);
-            asking.fill(0, u64::MAX);
+            asking.fill(asking.units, 0, u64::MAX);
         }
         assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
         let asking = purse.ask(1, 0).unwrap();
-        asking.fill(99, u64::MAX);
+        asking.fill(100, 99, u64::MAX);
         assert_eq!(purse.spend(1, 9, SECOND / 2), Some(90));
         assert_eq!(purse.spend(1, 91, SECOND / 2), None);
         assert_eq!(purse.spend(1, 1, SECOND + SECOND / 2), None, "it has lapsed");

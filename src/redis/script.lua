@@ -391,9 +391,10 @@ local function all_fit(i)
 end
 
 local admitted = 0
-for i = #costs, 1, -1 do
+for i = 1, #costs do
     if all_fit(i) then
         admitted = i
+        break
     end
 end
 
