@@ -199,6 +199,22 @@ impl Needs {
         }
     }
 
+    /// One limit, for half of all checks, lies on one shard; trips are the fewer the larger the slices are.
+    fn of_everybody(&self, trips: f64, shard: f64) -> String {
+        let trips = (self.servers * self.checks) as f64 * trips / 1_000.0;
+        let most = (f64::from(LEASE.most()) * trips / (shard / 2.0)).ceil().max(2.0) as u64;
+        let over = self.servers * (most - 1);
+        let share = 200.0 * over as f64 / (self.servers * self.checks) as f64;
+        format!(
+            "One limit for everybody, half of all those checks a second, lies on one shard. With slices of {} units that makes \
+             {} trips a second, so it needs slices of {}, and can be {} units over: {share:.0} % of what it admits in a second.\n",
+            LEASE.most(),
+            grouped(trips as u64),
+            grouped(most),
+            grouped(over),
+        )
+    }
+
     /// `bytes` for a client, `trips` of a thousand checks, and what a shard can do in a second, half of which is used.
     fn row(&self, name: &str, bytes: u64, trips: f64, shard: f64) -> [String; 5] {
         let memory = u128::from(self.clients) * u128::from(bytes);
@@ -256,12 +272,20 @@ async fn speeds(report: &Report, redis: &Redis, is_test: bool) -> f64 {
 /// Tells the trips of a thousand checks of the largest fleet, whose demand is twice the quota.
 async fn simulations(report: &Report, redis: &Redis, is_test: bool) -> f64 {
     let sizes: &[u64] = if is_test { &[2, 10] } else { &[2, 10, 100, 1_000] };
-    let head = ["servers", "demand", "admitted, of the quota", "most over it in any window", "it may be", "trips of 1,000 checks"];
+    let head = [
+        "servers",
+        "demand",
+        "admitted, of the quota",
+        "most over it in any window",
+        "it may be",
+        "trips of 1,000 checks",
+    ];
     let mut table = Table::new(head);
     let mut twice = 0.0;
     for &servers in sizes {
         let may = servers * u64::from(LEASE.most() - 1);
-        let demands = [(Demand::Twice, "twice the quota"), (Demand::Moving, "the same, moving"), (Demand::Worst, "the worst")];
+        let demands =
+            [(Demand::Twice, "twice the quota"), (Demand::Moving, "the same, moving"), (Demand::Worst, "the worst")];
         for (place, (demand, name)) in demands.into_iter().enumerate() {
             let fleet = Fleet::new(redis, servers, &format!("fleet-{servers}-{place}")).await;
             let outcome = fleet.run(demand, if is_test { 200 } else { 3_000 }).await;
@@ -274,7 +298,14 @@ async fn simulations(report: &Report, redis: &Redis, is_test: bool) -> f64 {
                 _ => format!("{:.1} %", 100.0 * outcome.admitted as f64 / outcome.quota as f64),
             };
             let over = u64::try_from(outcome.most_over).unwrap_or(0);
-            table.row([grouped(servers), name.to_owned(), share, grouped(over), grouped(may), format!("{:.1}", outcome.trips)]);
+            table.row([
+                grouped(servers),
+                name.to_owned(),
+                share,
+                grouped(over),
+                grouped(may),
+                format!("{:.1}", outcome.trips),
+            ]);
         }
     }
     report.put("fleet-leases", &table);
@@ -298,15 +329,14 @@ async fn needs(report: &Report, redis: &Redis, is_test: bool, trips_a_second: f6
     let mut table = Table::new(["token bucket", "memory", "trips a second", "shards", "so"]);
     table.row(needs.row("a limit for each client", bucket, 1_000.0, trips_a_second));
     table.row(needs.row("the same, nine of ten checks by who is refused", bucket, 100.0, trips_a_second));
-    let all = Needs { clients: 1, ..needs };
-    table.row(all.row("one limit for everybody, with leases", bucket, leased, trips_a_second));
-    let text = format!(
-        "{} servers of {} checks a second each, {} clients, shards of {} GB that are used by half of {} trips a second:\n\n{table}",
-        grouped(all.servers),
-        grouped(all.checks),
-        grouped(Needs::read().clients),
-        all.shard_gb,
-        grouped(trips_a_second as u64),
+    let Needs { servers, checks, clients, shard_gb } = needs;
+    let [servers, checks, clients, shard] = [servers, checks, clients, trips_a_second as u64].map(grouped);
+    let all = needs.of_everybody(leased, trips_a_second);
+    report.put(
+        "fleet-needs",
+        &format!(
+            "{servers} servers of {checks} checks a second each, {clients} clients, shards of {shard_gb} GB that are used by half \
+             of {shard} trips a second:\n\n{table}\n{all}"
+        ),
     );
-    report.put("fleet-needs", &text);
 }

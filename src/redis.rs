@@ -345,7 +345,9 @@ impl Inner {
 
     async fn look(&self, tag: &Tag, cost: u64) -> SharedDecision {
         let deadline = self.link.deadline();
-        let Some(reply) = self.run(tag, Deed::Peek, &[cost], deadline).await else { return self.alone(tag, cost, false) };
+        let Some(reply) = self.run(tag, Deed::Peek, &[cost], deadline).await else {
+            return self.alone(tag, cost, false);
+        };
         count(&self.link.counters.shared);
         let verdict = if reply.admitted.is_some() { Verdict::Allowable } else { Verdict::Refused };
         self.shared(&reply, cost, verdict)
