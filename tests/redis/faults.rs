@@ -418,6 +418,26 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Lines {
     }
 }
 
+/// Who may ask is said in the address. Who may not is as good as without Redis.
+#[tokio::test]
+async fn passwords_are_told_by_the_address() {
+    let redis = Redis::start();
+    redis.command(&["ACL", "SETUSER", "gate", "on", ">p@ss", "~tollgate:*", "+@all"]);
+    redis.command(&["ACL", "SETUSER", "default", "off"]);
+    let with = |user: &str| redis.url().replace("redis://", &format!("redis://{user}@"));
+    for url in [with("gate:p%40ss"), with("gate:p%40ss") + "?protocol=resp3"] {
+        let limiter = limiter(yearly(1_000), &url);
+        limiter.ready().await;
+        assert_eq!(limiter.check("a").await.source(), Source::Redis);
+    }
+    for url in [redis.url(), with("gate:wrong"), with("nobody:p%40ss")] {
+        let limiter = limiter(yearly(1_000), &url);
+        let answer = limiter.check("a").await;
+        assert_eq!((answer.source(), answer.is_allowed()), (Source::WhenDown, true));
+        assert_ne!(limiter.state(), RedisState::Closed);
+    }
+}
+
 /// What was asked for and given up.
 #[tokio::test]
 async fn checks_that_are_given_up_count_but_break_nothing() {

@@ -161,6 +161,30 @@ async fn leases_admit_no_more_than_the_limit() {
     }
 }
 
+/// Who comes while another asks for a slice waits for what that brings.
+#[tokio::test]
+async fn one_check_at_a_time_asks_for_a_slice() {
+    let redis = Redis::start();
+    let builder = RedisLimiter::builder(yearly(100_000, Algorithm::TokenBucket)).deadline(PATIENT);
+    let limiter = builder.lease(Lease::new(1_000, Duration::from_secs(3_600))).build(&redis.url()).unwrap();
+    limiter.ready().await;
+    let mut trips = Vec::new();
+    for _ in 0..5 {
+        let (before, mut checks) = (limiter.stats().round_trips, JoinSet::new());
+        for _ in 0..50 {
+            let limiter = limiter.clone();
+            checks.spawn(async move { limiter.check("everybody").await.is_allowed() });
+        }
+        assert!(checks.join_all().await.into_iter().all(|is_allowed| is_allowed));
+        trips.push(limiter.stats().round_trips - before);
+    }
+    // Slices begin small, and whoever has waited three times asks alone.
+    assert!(trips[0] > 3 && trips[3..].iter().all(|&trips| trips <= 2), "{trips:?}");
+    // What Redis has counted is what was admitted and what is left of the slice.
+    let left = 100_000 - limiter.peek("everybody").await.decision().remaining();
+    assert!((250..250 + 1_000).contains(&left), "{left}");
+}
+
 /// A slice lapses, and with a fixed window even before that.
 #[tokio::test]
 async fn slices_lapse() {
