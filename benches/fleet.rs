@@ -150,12 +150,10 @@ impl Fleet {
 /// The bytes that Redis needs for each client, all told, as it says itself.
 async fn bytes_of_client(redis: &Redis, algorithm: Algorithm, clients: u64) -> u64 {
     redis.command(&["FLUSHALL"]);
-    let used = || match redis.command(&["INFO", "memory"]) {
-        value => {
-            let text: String = redis::from_redis_value(value).unwrap();
-            let line = text.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
-            line.trim().parse::<u64>().unwrap()
-        }
+    let used = || {
+        let text: String = redis::from_redis_value(redis.command(&["INFO", "memory"])).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        line.trim().parse::<u64>().unwrap()
     };
     let quota = Quota::per_day(1_000).with_algorithm(algorithm);
     let limiter = limiter(RedisLimiter::builder(quota), redis);
@@ -204,10 +202,10 @@ impl Needs {
         let trips = (self.servers * self.checks) as f64 * trips / 1_000.0;
         let most = (f64::from(LEASE.most()) * trips / (shard / 2.0)).ceil().max(2.0) as u64;
         let over = self.servers * (most - 1);
-        let share = 200.0 * over as f64 / (self.servers * self.checks) as f64;
+        let percent = 200.0 * over as f64 / (self.servers * self.checks) as f64;
         format!(
             "One limit for everybody, half of all those checks a second, lies on one shard. With slices of {} units that makes \
-             {} trips a second, so it needs slices of {}, and can be {} units over: {share:.0} % of what it admits in a second.\n",
+             {} trips a second, so it needs slices of {}, and can be {} units over: {percent:.0} % of what it admits in a second.\n",
             LEASE.most(),
             grouped(trips as u64),
             grouped(most),

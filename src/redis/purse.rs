@@ -279,8 +279,9 @@ mod tests {
         let mut sizes = Vec::new();
         for _ in 0..9 {
             let asking = purse.ask(1, 0).unwrap();
-            sizes.push(asking.units);
-            asking.fill(asking.units, 0, u64::MAX);
+            let units = asking.units;
+            sizes.push(units);
+            asking.fill(units, 0, u64::MAX);
         }
         assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
         let asking = purse.ask(1, 0).unwrap();
