@@ -151,7 +151,9 @@ impl Terms {
     fn of_window(&self, count: u64, end: u64, cost: u64) -> Numbers {
         let remaining = self.limit.saturating_sub(count);
         // Until so many windows are over, the current one included.
-        let over = |windows: u64| windows.checked_sub(1).map_or(0, |more| end + more.saturating_mul(self.period));
+        let over = |windows: u64| {
+            windows.checked_sub(1).map_or(0, |more| end.saturating_add(more.saturating_mul(self.period)))
+        };
         let wait = |units: u64| over((count + units).saturating_sub(self.limit).div_ceil(self.limit));
         Numbers {
             limit: self.limit,
