@@ -120,6 +120,13 @@ impl Decision {
         Self { delay, ..self }
     }
 
+    /// The same, of a request that all quotas together have admitted: what is left after it may not be enough for another.
+    #[cfg(feature = "redis")]
+    pub(crate) fn admitted_by(self, whole: &Self) -> Self {
+        let verdict = if whole.is_allowed() && !self.is_allowed() { whole.verdict } else { self.verdict };
+        Self { verdict, ..self }
+    }
+
     /// The same refusal, with a wait of at least this.
     #[cfg(feature = "redis")]
     pub(crate) fn no_sooner(self, wait: Duration) -> Self {

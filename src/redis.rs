@@ -135,6 +135,7 @@ pub struct SharedDecision {
 impl SharedDecision {
     /// With what is known of each quota.
     pub(crate) fn new(decision: Decision, each: Vec<Decision>, source: Source) -> Self {
+        let each = each.into_iter().map(|part| part.admitted_by(&decision)).collect();
         Self { decision, each, source }
     }
 
@@ -209,8 +210,7 @@ impl RedisLimiter {
     pub async fn refund(&self, client: impl fmt::Display, units: u64) -> bool {
         let tag = Tag::new(&client);
         self.inner.fallback.refund(&tag, units);
-        self.inner.forget(&tag);
-        units == 0 || self.inner.does(&tag, Deed::Refund, units).await
+        units == 0 || self.inner.pardons(&tag, Deed::Refund, units).await
     }
 
     /// Forgets all that `client` has used. Other servers that remember a refusal notice it when that is over. False if Redis did
@@ -218,8 +218,7 @@ impl RedisLimiter {
     pub async fn reset(&self, client: impl fmt::Display) -> bool {
         let tag = Tag::new(&client);
         self.inner.fallback.reset(&tag);
-        self.inner.forget(&tag);
-        self.inner.does(&tag, Deed::Forget, 1).await
+        self.inner.pardons(&tag, Deed::Forget, 1).await
     }
 
     /// Completes when Redis is there: to warm up before the first request, whose check has no time to connect. Waits for ever
@@ -270,13 +269,14 @@ impl Inner {
         let (id, deadline) = (self.hasher.hash_one(tag.as_str()), self.link.deadline());
         for _ in 0..MOST_WAITS {
             let sent = self.clock.now();
+            // The slice first: who asked alone may have been refused while it was on its way.
+            if let Some(answer) = self.spend(id, cost, sent) {
+                return answer;
+            }
             if let Some(answer) = self.recall(id, cost, sent) {
                 return answer;
             }
             let Some(purse) = &self.purse else { break };
-            if let Some(answer) = self.spend(purse, id, cost, sent) {
-                return answer;
-            }
             // From here on it hears the bell.
             let mut answered = pin!(purse.bell(id).notified());
             answered.as_mut().enable();
@@ -299,8 +299,8 @@ impl Inner {
     }
 
     /// Admitted out of the slice that is there.
-    fn spend(&self, purse: &Purse, id: u64, cost: u64, now: u64) -> Option<SharedDecision> {
-        let decision = self.leased(purse.spend(id, cost, now)?, cost);
+    fn spend(&self, id: u64, cost: u64, now: u64) -> Option<SharedDecision> {
+        let decision = self.leased(self.purse.as_ref()?.spend(id, cost, now)?, cost);
         count(&self.link.counters.leased);
         Some(SharedDecision::new(decision, vec![decision], Source::Leased))
     }
@@ -315,6 +315,7 @@ impl Inner {
         deadline: Instant,
     ) -> SharedDecision {
         let sent = self.clock.now();
+        let entry = self.memory.as_ref().map_or(0, |memory| memory.entry(id, cost));
         let costs = asking.as_ref().map_or_else(|| vec![cost], |asking| asking.costs(cost));
         let Some(reply) = self.run(tag, Deed::Take, &costs, deadline).await else {
             return self.alone(tag, cost, true);
@@ -338,7 +339,10 @@ impl Inner {
             }
         }
         if let Some(memory) = self.memory.as_ref().filter(|_| !wait.is_zero()) {
-            memory.note(id, cost, sent, wait, answer.decision.quota_index());
+            // Unless it got something back meanwhile.
+            if memory.entry(id, cost) == entry {
+                memory.note(entry, sent, wait, answer.decision.quota_index());
+            }
         }
         answer
     }
@@ -395,6 +399,15 @@ impl Inner {
     fn window_end(&self, reply: &Reply) -> u64 {
         let ends = self.link.terms().iter().zip(&reply.told).filter(|(terms, _)| terms.is_fixed());
         ends.map(|(_, told)| told[1].saturating_mul(1_000)).min().unwrap_or(u64::MAX)
+    }
+
+    /// The same of what gives something back. Refusals from before are forgotten before that, lest it be given up, and after
+    /// it, as a check may have been refused between the two.
+    async fn pardons(&self, tag: &Tag, deed: Deed, units: u64) -> bool {
+        self.forget(tag);
+        let is_done = self.does(tag, deed, units).await;
+        self.forget(tag);
+        is_done
     }
 
     /// Forgets refusals of a client, which has got something back.

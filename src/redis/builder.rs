@@ -11,7 +11,7 @@ use redis::{Client, RedisError};
 
 use super::fallback::{Fallback, WhenDown};
 use super::keys::Keys;
-use super::link::{Link, Server};
+use super::link::{CONNECT, Link, Server};
 use super::memory::Memory;
 use super::purse::{Lease, Purse};
 use super::terms::Terms;
@@ -119,7 +119,9 @@ impl RedisBuilder {
         urls: impl IntoIterator<Item = &'a str>,
     ) -> Result<RedisLimiter, RedisBuildError> {
         // What is sent again is for the link to say. Nothing takes longer than its deadline.
-        let client = ClusterClient::builder(urls).retries(0).build().map_err(RedisBuildError::address)?;
+        // A node that hangs must not take the time in which the others are found.
+        let builder = ClusterClient::builder(urls).retries(0).connection_timeout(CONNECT / 4);
+        let client = builder.build().map_err(RedisBuildError::address)?;
         self.on(Server::Cluster(Box::new(client)))
     }
 
@@ -149,7 +151,7 @@ impl RedisBuilder {
         let keys = Keys::new(&self.prefix, &self.quotas)?;
         let is_by_clock = self.clock.is_some();
         let clock = self.clock.unwrap_or_else(|| Arc::new(PreciseClock::new()));
-        let memory = if self.remembers { Some(Memory::new(self.capacity)?) } else { None };
+        let memory = if self.remembers { Some(Memory::new(self.capacity, self.deadline)?) } else { None };
         let purse = |lease| Purse::new(self.capacity, lease, clock.now());
         let inner = Inner {
             fallback: Fallback::new(self.when_down, &self.quotas, self.capacity, &clock)?,

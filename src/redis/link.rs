@@ -27,7 +27,7 @@ use super::terms::Terms;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// For how long a probe tries to connect.
-const CONNECT: Duration = Duration::from_millis(500);
+pub(super) const CONNECT: Duration = Duration::from_millis(500);
 
 const PARTS: usize = 16;
 
@@ -146,9 +146,14 @@ impl Link {
     /// Completes when all breakers are closed.
     pub(super) async fn ready(self: &Arc<Self>) {
         for breaker in &self.breakers {
-            self.see_to(breaker);
-            // An error would be that the sender is gone, which is ours.
-            let _ = breaker.stand.subscribe().wait_for(|stand| stand.state == RedisState::Closed).await;
+            let mut changes = breaker.stand.subscribe();
+            let is_closed = |stand: &Stand| stand.state == RedisState::Closed;
+            while !is_closed(&breaker.stand.borrow()) {
+                // The task may end with another runtime before it has succeeded.
+                self.see_to(breaker);
+                // An error would be that the sender is gone, which is ours.
+                let _ = changes.wait_for(|stand| is_closed(stand) || !stand.is_probed).await;
+            }
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Memory {
     pardons: Table<ExactSet>,
     /// The tick at which the last of all refusals is over.
     latest: AtomicU64,
+    /// In nanoseconds: no check is under way for longer.
+    deadline: u64,
 }
 
 /// A state with its moment in ticks of a table, above `bits` others.
@@ -78,16 +80,17 @@ impl Rule for Entry {
 }
 
 impl Memory {
-    pub(super) fn new(capacity: usize) -> Result<Self, BuildError> {
+    pub(super) fn new(capacity: usize, deadline: Duration) -> Result<Self, BuildError> {
         Ok(Self {
             refusals: Table::new(capacity, 1)?,
             pardons: Table::new(capacity / PARDONED_SHARE + 1, 1)?,
             latest: AtomicU64::new(0),
+            deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
         })
     }
 
-    /// The entry of a client's requests of a cost.
-    fn entry(&self, id: u64, cost: u64) -> u64 {
+    /// The entry of a client's requests of a cost, which is another once the client got something back.
+    pub(super) fn entry(&self, id: u64, cost: u64) -> u64 {
         let pardons = self.pardons.peek(id) & ((1 << PARDON_BITS) - 1);
         let salt = (pardons << 44 ^ cost).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         id ^ salt.rotate_left(32)
@@ -107,26 +110,26 @@ impl Memory {
     }
 
     /// Remembers that requests are refused, by the quota of this number, for so long from the moment `sent`.
-    pub(super) fn note(&self, id: u64, cost: u64, sent: u64, wait: Duration, quota: usize) {
+    pub(super) fn note(&self, entry: u64, sent: u64, wait: Duration, quota: usize) {
         let until = u128::from(sent) + wait.as_nanos();
         let tick = u64::try_from(until / u128::from(TICK)).unwrap_or(u64::MAX);
         let quota = quota as u64;
         if tick < 1 << (STATE_BITS - QUOTA_BITS) && quota < 1 << QUOTA_BITS {
             self.latest.fetch_max(tick, Ordering::Relaxed);
-            let entry = Entry { now: sent / TICK, bits: QUOTA_BITS, deed: Deed::Put(tick, quota) };
+            let put = Entry { now: sent / TICK, bits: QUOTA_BITS, deed: Deed::Put(tick, quota) };
             // Where there is no room, the one that would be over first makes some.
-            let _: Outcome = self.refusals.charge(None, self.entry(id, cost), entry, true);
+            let _: Outcome = self.refusals.charge(None, entry, put, true);
         }
     }
 
     /// Forgets that requests of a client were refused.
     pub(super) fn forget(&self, id: u64, now: u64) {
-        let latest = self.latest.load(Ordering::Relaxed);
-        if latest.saturating_mul(TICK) > now {
-            // In coarser ticks, for which there is room.
-            let [now, latest] = [now / TICK, latest].map(|tick| tick >> (PARDON_BITS - QUOTA_BITS));
-            let entry = Entry { now, bits: PARDON_BITS, deed: Deed::Count(latest + 1) };
-            let _: Outcome = self.pardons.charge(None, id, entry, true);
-        }
+        // Also where nothing is remembered: a check that is under way may be refused, and must notice.
+        let under_way = now.saturating_add(self.deadline) / TICK;
+        let latest = self.latest.load(Ordering::Relaxed).max(under_way);
+        // In coarser ticks, for which there is room.
+        let [now, latest] = [now / TICK, latest].map(|tick| tick >> (PARDON_BITS - QUOTA_BITS));
+        let entry = Entry { now, bits: PARDON_BITS, deed: Deed::Count(latest + 1) };
+        let _: Outcome = self.pardons.charge(None, id, entry, true);
     }
 }

@@ -358,9 +358,19 @@ fn runtimes_come_and_go() {
     }
 }
 
-/// One line and one count for each change of state, whatever many checks see of it.
+/// One line and one count for each change of state, whatever many checks see of it. In a process of its own: `tracing` keeps
+/// whether anybody listens for all threads together, and those of other tests, which do not, would now and then be asked first.
+#[test]
+fn changes_of_state_are_told_once() {
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = alone.args(["faults::changes_of_state_alone", "--exact", "--ignored"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
 #[tokio::test]
-async fn changes_of_state_are_told_once() {
+#[ignore = "done by the process of another test"]
+async fn changes_of_state_alone() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
@@ -416,6 +426,25 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Lines {
     fn make_writer(&'a self) -> Self {
         self.clone()
     }
+}
+
+/// Also if the runtime that was at it has ended meanwhile.
+#[test]
+fn who_waits_for_redis_learns_that_it_is_back() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let limiter = limiter(yearly(1_000), &redis.url());
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (ends, stays) = (runtime(), runtime());
+    ends.block_on(async { assert_eq!(limiter.check("a").await.source(), Source::WhenDown) });
+    let waiting = stays.spawn({
+        let limiter = limiter.clone();
+        async move { limiter.ready().await }
+    });
+    drop(ends);
+    redis.restart();
+    stays.block_on(async { tokio::time::timeout(Duration::from_secs(30), waiting).await }).unwrap().unwrap();
+    assert_eq!(limiter.state(), RedisState::Closed);
 }
 
 /// Who may ask is said in the address. Who may not is as good as without Redis.

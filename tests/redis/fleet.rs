@@ -125,6 +125,46 @@ async fn what_is_remembered_is_forgotten_with_what_was_used() {
     }
 }
 
+/// A refusal that was on its way when something was given back is not remembered.
+#[tokio::test]
+async fn what_is_given_back_during_a_check_is_not_refused_after_it() {
+    let redis = Redis::start();
+    let quota = yearly(1, Algorithm::TokenBucket);
+    let limiter = RedisLimiter::builder(quota).deadline(PATIENT).build(&redis.url()).unwrap();
+    limiter.ready().await;
+    for client in 0..10 {
+        assert!(limiter.check(client).await.is_allowed());
+        let (refused, is_done) = if client % 2 == 0 {
+            tokio::join!(limiter.check(client), limiter.refund(client, 1))
+        } else {
+            tokio::join!(limiter.check(client), limiter.reset(client))
+        };
+        assert_eq!((refused.is_allowed(), is_done), (false, true));
+        assert!(limiter.check(client).await.is_allowed());
+    }
+}
+
+/// Nothing of a slice lies unspent while this server refuses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slice_is_spent_before_refusals_are_remembered() {
+    let redis = Redis::start();
+    for run in 0..5 {
+        let builder = RedisLimiter::builder(yearly(100, Algorithm::FixedWindow)).prefix(format!("run-{run}"));
+        let lease = Lease::new(64, Duration::from_secs(60));
+        let limiter = builder.deadline(PATIENT).lease(lease).build(&redis.url()).unwrap();
+        let mut checks = JoinSet::new();
+        for _ in 0..400 {
+            let limiter = limiter.clone();
+            checks.spawn(async move { u64::from(limiter.check("a").await.is_allowed()) });
+        }
+        let mut admitted: u64 = checks.join_all().await.into_iter().sum();
+        for _ in 0..200 {
+            admitted += u64::from(limiter.check("a").await.is_allowed());
+        }
+        assert_eq!(admitted, 100);
+    }
+}
+
 /// Eight servers with leases, which ask for many keys at once: none is admitted more than the limit, and of what is left, no
 /// more lies with them than may.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tollgate::http::{Policy, RateLimitLayer, SharedRateLimitLayer};
-use tollgate::redis::RedisLimiter;
+use tollgate::redis::{RedisLimiter, WhenDown};
 use tollgate::{Limiter, Quota};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -93,4 +93,28 @@ async fn a_trial_refuses_nothing_and_what_can_never_be_given_is_refused() {
     let policy = Policy::shared::<String, _, _>(limiter, path).cost(|_| 3);
     let layer = RateLimitLayer::builder().build_shared([policy]);
     assert_eq!(ask(&layer, "/b").await.0, 429);
+}
+
+/// The last unit that a limit in this process gives is admitted, whatever stands beside it.
+#[tokio::test]
+async fn the_last_unit_is_given() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let days = |days: u32| Quota::with_period(2, days * Duration::from_secs(86_400));
+    let down = RedisLimiter::builder(days(1)).when_down(WhenDown::Local { servers: 1 }).build(&redis.url()).unwrap();
+    let two = Limiter::<String>::builder(days(1)).and(days(2)).build().unwrap();
+    let beside = || {
+        let here = Limiter::<String>::builder(Quota::per_day(100)).build().unwrap();
+        RateLimitLayer::builder().policy(Policy::new(here, path))
+    };
+    for layer in [
+        beside().build_shared([Policy::shared::<String, _, _>(down, path)]),
+        beside().build_shared([Policy::shared::<String, _, _>(two, path)]),
+    ] {
+        let mut statuses = Vec::new();
+        for _ in 0..4 {
+            statuses.push(ask(&layer, "/a").await.0);
+        }
+        assert_eq!(statuses, [200, 200, 429, 429]);
+    }
 }
