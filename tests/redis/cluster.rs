@@ -1,6 +1,6 @@
 //! Three nodes, between which the keys of clients are shared out.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tollgate::redis::{RedisLimiter, RedisState, Source};
@@ -126,5 +126,27 @@ async fn a_node_that_is_killed_does_not_stand_in_the_way_of_others() {
     }
     for client in &clients {
         assert_eq!(limiter.check(client).await.source(), Source::Redis, "{client}");
+    }
+}
+
+/// Also one that is built while a node hangs: those of the others are found.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_hangs_keeps_nobody_from_the_others() {
+    let cluster = Cluster::start();
+    cluster.nodes()[2].pause();
+    let urls = cluster.urls();
+    let builder = RedisLimiter::builder(Quota::per_day(1_000)).deadline(Duration::from_millis(100));
+    let limiter = builder.build_on_cluster(urls[..2].iter().map(String::as_str)).unwrap();
+    let start = Instant::now();
+    loop {
+        let mut decided = 0;
+        for client in 0..40 {
+            decided += u32::from(limiter.check(client).await.source() == Source::Redis);
+        }
+        if decided >= 20 {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{decided} of 40: {:?}", limiter.stats());
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
